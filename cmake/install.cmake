@@ -1,0 +1,20 @@
+# cmake --install gives find_package(Tessera) with tessera::tessera.
+include(CMakePackageConfigHelpers)
+
+get_property(layers GLOBAL PROPERTY TESSERA_LAYERS)
+add_library(tessera INTERFACE)
+add_library(tessera::tessera ALIAS tessera)
+target_link_libraries(tessera INTERFACE ${layers})
+install(TARGETS tessera EXPORT TesseraTargets)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
+install(EXPORT TesseraTargets NAMESPACE tessera:: DESTINATION ${package_dir})
+configure_package_config_file(
+  ${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/TesseraConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(
+  ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/TesseraConfig.cmake
+  ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake DESTINATION ${package_dir})

@@ -1,0 +1,25 @@
+# tessera_layer(NAME HEADERS ... SOURCES ... DEPENDS layer... LINK target...)
+# The only way a library is declared: one shared library per layer, so that a
+# use of a layer that DEPENDS does not name fails to link.
+include(GNUInstallDirs)
+
+function(tessera_layer name)
+  cmake_parse_arguments(arg "" "" "HEADERS;SOURCES;DEPENDS;LINK" ${ARGN})
+  set(target tessera_${name})
+  add_library(${target} SHARED ${arg_SOURCES})
+  add_library(tessera::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  list(TRANSFORM arg_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/tessera/)
+  target_sources(${target} PUBLIC FILE_SET HEADERS
+    BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${arg_HEADERS})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_options(${target} PRIVATE ${TESSERA_NO_UNDEFINED})
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:tessera_warnings>)
+  list(TRANSFORM arg_DEPENDS PREPEND tessera_)
+  target_link_libraries(${target} PUBLIC ${arg_DEPENDS} ${arg_LINK})
+  install(TARGETS ${target} EXPORT TesseraTargets
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  set_property(GLOBAL APPEND PROPERTY TESSERA_LAYERS ${target})
+endfunction()

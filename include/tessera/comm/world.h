@@ -1,0 +1,71 @@
+// The world: how many ranks there are, which one this is, and how they talk.
+// The same program runs as threads of one process, under a launcher, or alone.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/comm/communicator.h>
+
+namespace tessera {
+
+namespace detail {
+class WorldImpl;
+}  // namespace detail
+
+/// How ranks are realised. kAuto finds out how the program was started.
+enum class Engine : uint8_t { kAuto, kThreads, kMpi, kNccl, kC10d, kSimulated };
+
+/// What init() and run_ranks() may be told.
+struct InitOptions {
+  Engine engine = Engine::kAuto;
+  /// How long any wait for another rank may take.
+  std::chrono::milliseconds deadline = std::chrono::minutes(5);
+};
+
+/// A handle to this rank's world.
+class World {
+ public:
+  explicit World(std::shared_ptr<detail::WorldImpl> impl);
+  int64_t rank() const;
+  int64_t size() const;
+  /// Returns the group of all ranks.
+  Communicator communicator() const;
+  /// Returns the group of the given global ranks, in that order. Every rank of
+  /// the group must ask for it with the same list; others need not.
+  Communicator communicator(const std::vector<int64_t>& ranks) const;
+  /// Returns the engine's name: "threads", ...
+  std::string engine() const;
+  std::chrono::milliseconds deadline() const;
+  void set_deadline(std::chrono::milliseconds deadline) const;
+  friend bool operator==(const World&, const World&) = default;
+
+ private:
+  std::shared_ptr<detail::WorldImpl> impl_;
+};
+
+/// Returns this rank's world: inside run_ranks() or run() the one of this
+/// thread; alone, a world of one rank. Repeated calls return the same world.
+World init(InitOptions options = {});
+
+/// Runs `body` on `n` ranks that are threads of this process, and returns when
+/// all have ended. An exception on one rank frees the others at once and is
+/// rethrown here with its rank.
+/// Example: run_ranks(4, [] { std::cout << tessera::rank(); });
+void run_ranks(
+    int n, const std::function<void()>& body, InitOptions options = {});
+
+/// Runs `body` once per rank that this process hosts: on N threads when started
+/// by `tessera run -n N`, else once. The usual content of main().
+void run(const std::function<void()>& body);
+
+/// Returns this rank; 0 when the program runs alone.
+int64_t rank();
+/// Returns the number of ranks; 1 when the program runs alone.
+int64_t world_size();
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// Explicit tilings: which rank holds which box, for layouts that no mesh and
+// placements describe (pinwheels, several boxes per rank, mixed devices).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/layout/layout.h>
+
+namespace tessera {
+
+/// One box of a tiling, who holds it and where ("cuda:1"; empty: the default).
+struct Tile {
+  Box box;
+  int64_t rank = 0;
+  std::string device;
+  friend bool operator==(const Tile&, const Tile&) = default;
+};
+
+/// A tensor of `shape` cut into disjoint boxes that cover it. The constructor
+/// checks both.
+class BoxLayout {
+ public:
+  BoxLayout(std::vector<int64_t> shape, std::vector<Tile> tiles);
+  /// Lists the shards of a layout without Partial; a replicated box belongs to
+  /// its lowest coordinate.
+  static BoxLayout from(const Layout& layout);
+
+  const std::vector<int64_t>& shape() const { return shape_; }
+  const std::vector<Tile>& tiles() const { return tiles_; }
+  /// Returns the boxes of a rank, in tile order.
+  std::vector<Box> boxes(int64_t rank) const;
+  /// Returns the ranks whose tiles share an element with `box`, ascending.
+  std::vector<int64_t> ranks_holding(const Box& box) const;
+
+  /// Returns the mesh layout that places every element alike, where one exists:
+  /// one tile per rank on a grid of ceil chunks, one kind of device. Empty
+  /// tiles may only follow along a single cut dim. A single tile gives nothing,
+  /// since every placement of a 1-rank mesh fits.
+  std::optional<Layout> try_as_mesh() const;
+
+  friend bool operator==(const BoxLayout&, const BoxLayout&) = default;
+
+ private:
+  std::vector<int64_t> shape_;
+  std::vector<Tile> tiles_;
+};
+
+}  // namespace tessera

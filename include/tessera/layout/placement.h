@@ -1,0 +1,118 @@
+// What one mesh dim does to a tensor: replicate it, shard it (by ceil chunks,
+// strided or ragged) or hold one addend of it.
+//
+// A Placement is a small closed value: compare, hash, print and parse it, never
+// derive from it. Where the pieces lie is computed in layout/layout.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+/// How the addends of a Partial combine into the value.
+enum class ReduceOp : uint8_t { kSum, kAvg, kMax, kMin, kProduct };
+
+/// Prints the name used by the notation: "sum", "avg", "max", "min", "product".
+const char* to_string(ReduceOp op);
+
+/// One mesh dim's share in a layout. Build one with the functions below.
+class Placement {
+ public:
+  enum class Kind : uint8_t {
+    kReplicate,
+    kShard,
+    kStridedShard,
+    kRaggedShard,
+    kPartial
+  };
+
+  /// Makes Replicate().
+  Placement() = default;
+
+  Kind kind() const { return kind_; }
+  bool is_replicate() const { return kind_ == Kind::kReplicate; }
+  bool is_partial() const { return kind_ == Kind::kPartial; }
+  /// Tells whether a tensor dim is cut: Shard, StridedShard or RaggedShard.
+  bool is_shard() const {
+    return kind_ != Kind::kReplicate && kind_ != Kind::kPartial;
+  }
+  /// Tells whether a tensor dim is cut, and it is `dim`.
+  bool is_shard(int64_t dim) const { return is_shard() && dim_ == dim; }
+
+  /// Returns the tensor dim that is cut; is_shard() only.
+  int64_t dim() const;
+  /// Returns the number of pieces that exist before this cut; 1 unless strided.
+  int64_t split_factor() const;
+  /// Returns the length per coordinate; kRaggedShard only.
+  const std::vector<int64_t>& sizes() const;
+  /// Returns how the addends combine; is_partial() only.
+  ReduceOp reduce_op() const;
+  /// Returns the turn of this cut among those of its tensor dim, or -1 when
+  /// cuts apply in the order of the mesh dims. See with_order().
+  int64_t order() const { return order_; }
+
+  /// Returns this cut at turn `order` (0 first) among the mesh dims that cut
+  /// the same tensor dim. "S(0)[1] S(0)[0]" cuts dim 0 by mesh dim 1 first.
+  Placement with_order(int64_t order) const;
+  /// Returns this cut on another tensor dim; negative dims stay negative.
+  Placement with_dim(int64_t dim) const;
+
+  friend bool operator==(const Placement& a, const Placement& b) = default;
+
+ private:
+  friend Placement Shard(int64_t dim);
+  friend Placement Partial(ReduceOp op);
+  friend Placement StridedShard(int64_t dim, int64_t split_factor);
+  friend Placement RaggedShard(int64_t dim, std::vector<int64_t> sizes);
+
+  Kind kind_ = Kind::kReplicate;
+  ReduceOp reduce_op_ = ReduceOp::kSum;
+  int64_t dim_ = 0;
+  int64_t split_factor_ = 1;
+  int64_t order_ = -1;
+  std::vector<int64_t> sizes_;
+};
+
+/// One placement per mesh dim.
+using Placements = std::vector<Placement>;
+
+/// Cuts tensor dim `dim` into ceil chunks: size 10 over 4 -> 3 3 3 1. Negative
+/// dims count from the end and are resolved where the shape is known.
+Placement Shard(int64_t dim);
+
+/// Holds the whole tensor on every coordinate.
+Placement Replicate();
+
+/// Holds one addend of the tensor on every coordinate; `op` combines them.
+Placement Partial(ReduceOp op = ReduceOp::kSum);
+
+/// Cuts `dim` into `split_factor` pieces, each piece into one part per
+/// coordinate; coordinate r holds part r of every piece, in order.
+/// Size 8, factor 2, over 2 -> {0 1 4 5} {2 3 6 7}.
+Placement StridedShard(int64_t dim, int64_t split_factor);
+
+/// Cuts `dim` into runs of the given lengths, one per coordinate; zero is
+/// allowed, and the lengths must add up to the size of the dim.
+Placement RaggedShard(int64_t dim, std::vector<int64_t> sizes);
+
+/// Prints one placement: "R", "S(0)", "SS(0,2)", "RS(0,[3,0,5])", "P(sum)".
+std::string to_string(const Placement& placement);
+/// Prints placements separated by blanks: "S(0) R".
+std::string to_string(const Placements& placements);
+std::ostream& operator<<(std::ostream& out, const Placement& placement);
+
+/// Hashes by content.
+size_t hash_value(const Placement& placement);
+
+}  // namespace tessera
+
+template <>
+struct std::hash<tessera::Placement> {
+  size_t operator()(const tessera::Placement& p) const {
+    return tessera::hash_value(p);
+  }
+};

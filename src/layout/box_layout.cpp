@@ -1,0 +1,1 @@
+#include <tessera/layout/box_layout.h>
