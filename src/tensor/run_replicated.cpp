@@ -18,7 +18,8 @@ struct Written {
 
 struct Arguments {
   std::vector<Written> written;
-  std::shared_ptr<Whole> viewed;  // the copy that a view's results point into
+  at::Tensor viewed;            // the source of a view's results
+  std::shared_ptr<Whole> copy;  // the copy that they point into
 };
 
 at::Tensor stand_in(
@@ -29,10 +30,13 @@ at::Tensor stand_in(
     }
     return t;
   }
+  if (is_viewed) {
+    arguments.viewed = t;
+  }
   if (spec_of(t).is_replicated()) {
     const at::Tensor& local = fresh_local(t);
     if (is_viewed) {
-      arguments.viewed = meta_of(t).whole;
+      arguments.copy = meta_of(t).whole;
     }
     if (is_written) {
       arguments.written.push_back({t, nullptr, local});
@@ -44,7 +48,7 @@ at::Tensor stand_in(
   }
   std::shared_ptr<Whole> whole = whole_of(t);
   if (is_viewed) {
-    arguments.viewed = whole;
+    arguments.copy = whole;
   }
   if (is_written) {
     arguments.written.push_back({t, whole, whole->value});
@@ -102,8 +106,8 @@ void cut_back(const Written& w, const std::string& call) {
 }
 
 at::Tensor wrap_result(
-    const at::Tensor& t, const DeviceMesh& mesh,
-    const std::shared_ptr<Whole>& viewed, const std::string& call) {
+    const at::Tensor& t, const DeviceMesh& mesh, const Arguments& arguments,
+    const std::string& call) {
   if (!t.defined()) {
     return t;
   }
@@ -111,7 +115,11 @@ at::Tensor wrap_result(
       t.layout() == at::kStrided, call, ": the result is ", t.layout(),
       ", and sharded tensors are strided; apply the operator to "
       "full_tensor() or to_local()");
-  return wrap_replicated(t, mesh, viewed);
+  at::Tensor result = wrap_replicated(t, mesh, arguments.copy);
+  if (arguments.viewed.defined()) {
+    follow_source(result, arguments.viewed);
+  }
+  return result;
 }
 
 // Random operators run on the mesh's first rank, and the others receive what it
@@ -194,7 +202,7 @@ void run_replicated(const OpCall& call, const OpTraits& traits) {
       continue;
     }
     map_tensors(stack[i], [&](const at::Tensor& t) {
-      return wrap_result(t, mesh, arguments.viewed, text);
+      return wrap_result(t, mesh, arguments, text);
     });
   }
 }

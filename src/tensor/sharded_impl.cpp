@@ -111,7 +111,17 @@ at::Tensor wrap_shared(const at::Tensor& t) {
       t.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   const at::Tensor& local = meta->local;
   const SpecPtr& spec = meta->spec;
-  return make_wrapper(local, spec, meta);
+  at::Tensor shared = make_wrapper(local, spec, meta);
+  follow_source(shared, t);
+  return shared;
+}
+
+void follow_source(const at::Tensor& view, const at::Tensor& source) {
+  if (view.is_inference() && !source.is_inference()) {
+    auto* impl = view.unsafeGetTensorImpl();
+    impl->*ImplAccess::key_set() = source.key_set();
+    impl->set_version_counter(c10::VariableVersion(0));
+  }
 }
 
 void install(

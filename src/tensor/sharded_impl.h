@@ -87,6 +87,11 @@ at::Tensor wrap_replicated(
 /// Makes a second tensor over the same meta.
 at::Tensor wrap_shared(const at::Tensor& t);
 
+/// Makes `view` a normal tensor where `source`, of which it is a view, is one:
+/// in inference mode new tensors are inference tensors, but views follow their
+/// source.
+void follow_source(const at::Tensor& view, const at::Tensor& source);
+
 /// Installs a new shard and spec in a tensor, sharded or plain.
 void install(const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec);
 

@@ -68,13 +68,16 @@ void is_same_size_kernel(const OpCall& call) {
 }
 
 // new_zeros(self, size, ...): nothing of self is read but its options. A result
-// of self's shape gets self's layout.
+// of self's shape gets self's layout, a Partial one only where it is not filled.
 void new_kernel(const OpCall& call) {
   const at::Tensor self = call.argument(0).toTensor();
   const DTensorSpec& spec = spec_of(self);
   const auto size = call.argument(1).toDimVector();
+  const bool filled =
+      call.op().operator_name().name.rfind("aten::new_empty", 0) != 0;
   const bool same = at::IntArrayRef(size) == self.sizes() &&
-                    !spec.layout().has_partial() && !spec.is_replicated();
+                    !(filled && spec.layout().has_partial()) &&
+                    !spec.is_replicated();
   std::vector<int64_t> strides =
       contiguous_strides(at::IntArrayRef(size.data(), size.size()));
   const bool has_strides = call.schema().arguments()[2].name() == "stride";

@@ -44,13 +44,16 @@ inline at::Tensor distinct(
       .sin()
       .add(at::arange(n, at::TensorOptions(at::kDouble)).mul(0.01))
       .reshape(shape)
-      .to(options);
+      .to(options)
+      .clone();
 }
 
 /// Returns 0, 1, 2, ... in the given shape.
 inline at::Tensor counting(
     at::IntArrayRef shape, at::TensorOptions options = f64()) {
-  return at::arange(c10::multiply_integers(shape), options).reshape(shape);
+  return at::arange(c10::multiply_integers(shape), options)
+      .reshape(shape)
+      .clone();
 }
 
 /// Returns the plain value of a tensor, sharded or not.
