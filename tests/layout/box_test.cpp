@@ -76,6 +76,7 @@ TEST(IsExactCover, SeesGapsOverlapsAndWhatReachesBeyond) {
   const Box outer{{0}, {9}};
   EXPECT_TRUE(is_exact_cover({{{0}, {4}}, {{4}, {5}}}, outer));
   EXPECT_TRUE(is_exact_cover({{{4}, {5}}, {{0}, {4}}, {{7}, {0}}}, outer));
+  EXPECT_TRUE(is_exact_cover({{{0}, {9}}, {{6}, {-2}}}, outer));
   EXPECT_FALSE(is_exact_cover({{{0}, {4}}, {{5}, {4}}}, outer));
   EXPECT_FALSE(is_exact_cover({{{0}, {5}}, {{4}, {5}}}, outer));
   EXPECT_FALSE(is_exact_cover({{{0}, {4}}, {{4}, {6}}}, outer));

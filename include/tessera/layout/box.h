@@ -34,8 +34,8 @@ Box whole(const std::vector<int64_t>& shape);
 std::optional<Box> intersect(const Box& a, const Box& b);
 
 /// Returns the positions of two boxes that share an element, or nothing;
-/// O(n log^(d-1) n). Empty boxes overlap nothing. Of several pairs, the one
-/// returned depends on the boxes alone.
+/// O(n log n) in one or two dims, O(n log^(d-1) n) beyond. Empty boxes overlap
+/// nothing. Of several pairs, the one returned depends on the boxes alone.
 std::optional<std::pair<size_t, size_t>> find_overlap(
     const std::vector<Box>& boxes);
 

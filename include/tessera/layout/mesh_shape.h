@@ -81,6 +81,8 @@ class MeshShape {
   /// Tells whether both are views of one root array of ranks.
   bool same_root(const MeshShape& other) const;
 
+  /// Tells whether names are equal and every coordinate has the same rank,
+  /// whatever the roots.
   friend bool operator==(const MeshShape& a, const MeshShape& b);
   size_t hash() const;
 
