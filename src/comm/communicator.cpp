@@ -79,6 +79,7 @@ int64_t share_of(
 }  // namespace
 
 Work::Work(std::unique_ptr<detail::WorkImpl> impl) : impl_(std::move(impl)) {}
+Work::Work() noexcept = default;
 Work::Work(Work&&) noexcept = default;
 
 Work& Work::operator=(Work&& other) noexcept {

@@ -28,7 +28,7 @@ class WorkImpl;
 /// before wait() returns. Dropping a Work waits for it.
 class [[nodiscard]] Work {
  public:
-  Work() = default;
+  Work() noexcept;
   explicit Work(std::unique_ptr<detail::WorkImpl> impl);
   Work(Work&&) noexcept;
   Work& operator=(Work&&) noexcept;

@@ -14,9 +14,13 @@ namespace {
 constexpr int64_t kBlock = 1024;
 
 template <typename T>
-struct IsComplex : std::false_type {};
+struct IsComplex : std::false_type {
+  using Real = T;
+};
 template <typename T>
-struct IsComplex<c10::complex<T>> : std::true_type {};
+struct IsComplex<c10::complex<T>> : std::true_type {
+  using Real = T;
+};
 
 // The type in which T is accumulated.
 template <typename T>
@@ -96,9 +100,10 @@ void reduce(
     }
     if constexpr (!std::is_integral_v<A>) {
       if (average) {
+        const auto count =
+            static_cast<typename IsComplex<A>::Real>(inputs.size());
         for (int64_t i = 0; i < length; ++i) {
-          block[i] =
-              block[i] / static_cast<A>(static_cast<float>(inputs.size()));
+          block[i] = block[i] / count;
         }
       }
     }

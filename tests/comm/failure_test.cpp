@@ -1,0 +1,373 @@
+// Ranks that throw, leave or stall: nobody hangs, everybody learns why, and the
+// next world is as good as new.
+#include <gtest/gtest.h>
+#include <tessera/comm/world.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <thread>
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include "comm/expect_error.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kTrials = 500;
+#else
+constexpr int kTrials = 10000;
+#endif
+
+at::Tensor zeros(int64_t count) {
+  return at::zeros({count});
+}
+
+void make_call(const Communicator& comm, int64_t which) {
+  const int64_t n = comm.size();
+  switch (which % 8) {
+    case 0:
+      return comm.all_reduce(zeros(5));
+    case 1:
+      return comm.all_gather(zeros(3 * n), zeros(3));
+    case 2:
+      return comm.reduce_scatter(zeros(3), zeros(3 * n));
+    case 3:
+      return comm.all_to_all(zeros(3 * n), zeros(3 * n));
+    case 4:
+      return comm.broadcast(zeros(20000), 1);
+    case 5:
+      return comm.scatter(zeros(3), zeros(3 * n), 0);
+    case 6:
+      return comm.gather(zeros(3 * n), zeros(3), 0);
+    default:
+      return comm.barrier();
+  }
+}
+
+// One trial: `victim` throws before its call number `when`; the others call on
+// until they are told. Returns the slowest rank's delay in milliseconds.
+double throw_once(int trial, int64_t victim, int64_t when) {
+  const std::string text = "planted " + std::to_string(trial);
+  Clock::time_point thrown;
+  std::vector<Clock::time_point> caught(4);
+  std::atomic<int> told = 0;
+  const std::string outcome = error_of([&] {
+    run_ranks(4, [&] {
+      const Communicator comm = init().communicator();
+      for (int64_t k = 0; k < 1000; ++k) {
+        if (comm.rank() == victim && k == when) {
+          thrown = Clock::now();
+          TORCH_CHECK(false, text);
+        }
+        const std::string error = error_of([&] { make_call(comm, k); });
+        if (error.empty()) {
+          continue;
+        }
+        caught[static_cast<size_t>(comm.rank())] = Clock::now();
+        const std::string wanted =
+            "rank " + std::to_string(victim) + " failed: " + text;
+        told += error.find(wanted) != std::string::npos ? 1 : 0;
+        return;
+      }
+    });
+  });
+  EXPECT_EQ(told, 3) << "trial " << trial;
+  EXPECT_EQ(outcome, text + " (rank " + std::to_string(victim) + " of 4)");
+  Clock::duration slowest{};
+  for (size_t r = 0; r < 4; ++r) {
+    if (static_cast<int64_t>(r) != victim) {
+      slowest = std::max(slowest, caught[r] - thrown);
+    }
+  }
+  return std::chrono::duration<double, std::milli>(slowest).count();
+}
+
+TEST(FailureTest, AnExceptionOnOneRankFreesTheOthersAtOnce) {
+  std::mt19937 random(7);
+  std::vector<double> delays;
+  const auto start = Clock::now();
+  for (int trial = 0; trial < kTrials; ++trial) {
+    delays.push_back(throw_once(
+        trial, static_cast<int64_t>(random() % 4),
+        static_cast<int64_t>(random() % 12)));
+  }
+  std::sort(delays.begin(), delays.end());
+  const auto at = [&](double share) {
+    return delays[static_cast<size_t>(share * (kTrials - 1))];
+  };
+  std::cout << kTrials << " trials in "
+            << std::chrono::duration<double>(Clock::now() - start).count()
+            << " s; last rank told after: median " << at(0.5) << " ms, 99 % "
+            << at(0.99) << " ms, worst " << at(1) << " ms\n";
+  EXPECT_LT(at(0.5), 20);
+}
+
+TEST(FailureTest, TheTypeOfAnErrorIsKeptAndItsRankIsAdded) {
+  expect_error<c10::IndexError>(
+      [] {
+        run_ranks(3, [] {
+          TORCH_CHECK_INDEX(rank() != 1, "row 7 of 5");
+          init().communicator().barrier();
+        });
+      },
+      {"row 7 of 5 (rank 1 of 3)"});
+}
+
+TEST(FailureTest, OtherExceptionsBecomeAnErrorWithTheFirstNestedInside) {
+  const auto thrower = [](auto value) {
+    return [=] {
+      run_ranks(2, [=] {
+        if (rank() == 1) {
+          throw value;
+        }
+        init().communicator().barrier();
+      });
+    };
+  };
+  expect_error<c10::Error>(
+      thrower(std::out_of_range("map has no x")),
+      {"rank 1 of 2 failed: map has no x"});
+  expect_error<c10::Error>(
+      thrower(7), {"rank 1 of 2 failed", "no std::exception"});
+  bool nested = false;
+  try {
+    thrower(std::out_of_range("map has no x"))();
+  } catch (const std::exception& error) {
+    try {
+      std::rethrow_if_nested(error);
+    } catch (const std::out_of_range&) {
+      nested = true;
+    }
+  }
+  EXPECT_TRUE(nested);
+}
+
+TEST(FailureTest, ARankThatLeavesIsNamed) {
+  std::vector<std::string> errors(3);
+  run_ranks(3, [&] {
+    const Communicator comm = init().communicator();
+    if (comm.rank() == 1) {
+      return;
+    }
+    const auto me = static_cast<size_t>(comm.rank());
+    errors[me] = error_of([&] { comm.all_reduce(zeros(6)); });
+    // A group without the rank that left still works.
+    init().communicator({0, 2}).barrier();
+    expect_error<c10::DistBackendError>(
+        [&] {
+          init().communicator({0, 1}).send(zeros(1), 0);
+        },
+        {});
+  });
+}
+
+TEST(FailureTest, ACallToARankThatLeftFailsAtOnce) {
+  std::atomic<bool> left = false;
+  run_ranks(2, [&] {
+    const Communicator comm = init().communicator();
+    if (comm.rank() == 1) {
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    expect_error<c10::DistBackendError>(
+        [&] { comm.recv(zeros(1), 1, 4); },
+        {"recv(f32[1], from 1, tag 4)", "rank 1 returned from its body"});
+    left = true;
+  });
+  EXPECT_TRUE(left);
+}
+
+TEST(FailureTest, AWaitEndsAtTheDeadlineAndNamesTheMissing) {
+  std::vector<std::string> errors(3);
+  const auto start = Clock::now();
+  run_ranks(
+      3,
+      [&] {
+        const Communicator comm = init().communicator();
+        const auto me = static_cast<size_t>(comm.rank());
+        if (me == 2) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        }
+        errors[me] = error_of([&] { comm.all_reduce(zeros(6)); });
+      },
+      {.deadline = std::chrono::milliseconds(80)});
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  for (const std::string& error : errors) {
+    expect_parts(
+        error, {"all_reduce(f32[6], sum) on group {0, 1, 2}", "call 0",
+                "deadline of 80 ms", "waited for rank 2"});
+  }
+}
+
+TEST(FailureTest, SendsWithoutAReceiveAreADeadlock) {
+  run_ranks(2, [] {
+    const Communicator comm = init().communicator();
+    expect_error<c10::DistBackendError>(
+        [&] { comm.send(zeros(2), 1 - comm.rank()); },
+        {"deadlock", "rank 0 waits in send(f32[2], to 1, tag 0)",
+         "rank 1 waits in send(f32[2], to 0, tag 0)"});
+  });
+}
+
+TEST(FailureTest, ABrokenGroupLeavesOthersAlone) {
+  run_ranks(4, [] {
+    const World world = init();
+    const Communicator all = world.communicator();
+    EXPECT_NE(
+        error_of([&] { all.all_reduce(zeros(world.rank() == 0 ? 1 : 2)); }),
+        "");
+    expect_error<c10::DistBackendError>(
+        [&] { world.communicator().barrier(); },
+        {"barrier()", "the group is broken by an earlier failure"});
+    const int64_t base = world.rank() / 2 * 2;
+    const at::Tensor sum = at::full({1}, world.rank(), at::kLong);
+    world.communicator({base, base + 1}).all_reduce(sum);
+    EXPECT_EQ(sum.item<int64_t>(), 2 * base + 1);
+  });
+}
+
+TEST(FailureTest, AHandleDroppedByAnExceptionDoesNotDelayIt) {
+  std::string seen;
+  expect_error<c10::Error>(
+      [&] {
+        run_ranks(2, [&] {
+          const Communicator comm = init().communicator();
+          if (comm.rank() == 0) {
+            const at::Tensor tensor = zeros(8);
+            const Work work = comm.all_reduce_async(tensor);
+            TORCH_CHECK(false, "thrown past a handle");
+          }
+          seen = error_of([&] { comm.recv(zeros(1), 0); });
+        });
+      },
+      {"thrown past a handle (rank 0 of 2)"});
+  expect_parts(seen, {"rank 0 failed: thrown past a handle"});
+}
+
+TEST(FailureTest, AHandleDroppedByACaughtExceptionBreaksTheGroup) {
+  run_ranks(2, [] {
+    const Communicator comm = init().communicator();
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      return expect_error<c10::DistBackendError>(
+          [&] { comm.all_reduce(zeros(8)); },
+          {"call 0 was given up by rank 0 while an exception passed"});
+    }
+    try {
+      const Work work = comm.all_reduce_async(zeros(8));
+      TORCH_CHECK(false, "caught right away");
+    } catch (const c10::Error&) {
+    }
+    EXPECT_NE(error_of([&] { comm.barrier(); }), "");
+  });
+}
+
+TEST(FailureTest, ThreadsThatARankStartsMayCallForIt) {
+  run_ranks(2, [] {
+    const Communicator comm = init().communicator();
+    std::thread helper([&] {
+      comm.send(zeros(1), comm.rank(), 1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      comm.send(zeros(1), 1 - comm.rank(), 2);
+    });
+    comm.recv(zeros(1), comm.rank(), 1);
+    // Both ranks wait here for longer than a deadlock takes to be seen.
+    comm.recv(zeros(1), 1 - comm.rank(), 2);
+    helper.join();
+  });
+}
+
+TEST(FailureTest, ACommunicatorOutlivesItsWorldWithoutHarm) {
+  Communicator kept;
+  run_ranks(2, [&] {
+    if (rank() == 0) {
+      kept = init().communicator();
+    }
+  });
+  EXPECT_EQ(kept.size(), 2);
+  expect_error<c10::DistBackendError>(
+      [&] { kept.barrier(); }, {"barrier()", "this rank's body has ended"});
+}
+
+struct Resources {
+  size_t threads = 0;
+  size_t files = 0;
+  size_t sockets = 0;
+  size_t pages = 0;
+};
+
+Resources resources() {
+  Resources now;
+  namespace fs = std::filesystem;
+  for (const auto& entry : fs::directory_iterator("/proc/self/task")) {
+    now.threads += entry.exists() ? 1 : 0;
+  }
+  std::error_code gone;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    const std::string target = fs::read_symlink(entry.path(), gone).string();
+    now.files += gone ? 0 : 1;
+    now.sockets += target.rfind("socket:", 0) == 0 ? 1 : 0;
+  }
+  size_t total = 0;
+  std::ifstream("/proc/self/statm") >> total >> now.pages;
+  return now;
+}
+
+TEST(FailureTest, WorldsThatFailLeaveNothingBehind) {
+  const auto cycle = [](int i) {
+    EXPECT_NE(
+        error_of([&] {
+          run_ranks(4, [&] {
+            const Communicator comm = init().communicator();
+            comm.all_reduce(zeros(70000));
+            TORCH_CHECK(comm.rank() != i % 4, "planted");
+            comm.all_reduce(zeros(70000));
+          });
+        }),
+        "");
+    run_ranks(4, [] {
+      const at::Tensor sum = at::full({1}, rank(), at::kLong);
+      init().communicator().all_reduce(sum);
+      EXPECT_EQ(sum.item<int64_t>(), 6);
+    });
+  };
+  for (int i = 0; i < 20; ++i) {
+    cycle(i);
+  }
+  const Resources before = resources();
+  for (int i = 0; i < 200; ++i) {
+    cycle(i);
+  }
+  const Resources after = resources();
+  EXPECT_EQ(after.threads, before.threads);
+  EXPECT_EQ(after.files, before.files);
+  std::cout << "resident pages after 200 cycles: " << before.pages << " -> "
+            << after.pages << "\n";
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+  EXPECT_LT(after.pages, before.pages + 2048);
+#endif
+}
+
+TEST(FailureTest, NoSocketIsOpened) {
+  const size_t before = resources().sockets;
+  run_ranks(4, [&] {
+    const Communicator comm = init().communicator();
+    comm.all_reduce(zeros(70000));
+    comm.split(comm.rank() % 2).barrier();
+    EXPECT_EQ(resources().sockets, before);
+    comm.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace tessera
