@@ -5,10 +5,18 @@ get_property(layers GLOBAL PROPERTY TESSERA_LAYERS)
 add_library(tessera INTERFACE)
 add_library(tessera::tessera ALIAS tessera)
 target_link_libraries(tessera INTERFACE ${layers})
-install(TARGETS tessera EXPORT TesseraTargets)
+set(umbrella ${PROJECT_SOURCE_DIR}/include/tessera/tessera.h)
+if(EXISTS ${umbrella})
+  target_sources(tessera INTERFACE FILE_SET HEADERS
+    BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${umbrella})
+  tessera_headers_alone(tessera tessera.h)
+endif()
+install(TARGETS tessera EXPORT TesseraTargets
+  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 install(EXPORT TesseraTargets NAMESPACE tessera:: DESTINATION ${package_dir})
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" TESSERA_TORCH_SERIES ${Torch_VERSION})
 configure_package_config_file(
   ${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake.in
   ${PROJECT_BINARY_DIR}/TesseraConfig.cmake
@@ -17,4 +25,5 @@ write_basic_package_version_file(
   ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/TesseraConfig.cmake
-  ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake DESTINATION ${package_dir})
+  ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/TesseraTorch.cmake DESTINATION ${package_dir})
