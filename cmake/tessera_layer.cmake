@@ -3,13 +3,16 @@
 # use of a layer that DEPENDS does not name fails to link.
 include(GNUInstallDirs)
 
-# Installed libraries find each other and LibTorch wherever the tree is moved.
-set(CMAKE_INSTALL_RPATH $ORIGIN $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
+# Installed libraries and programs find each other wherever the tree is moved, and
+# LibTorch where it was; the link path leaves out what lies in our own tree (.venv).
+get_filename_component(torch_libraries ${Torch_DIR}/../../../lib ABSOLUTE)
+set(CMAKE_INSTALL_RPATH $ORIGIN $ORIGIN/../${CMAKE_INSTALL_LIBDIR}
+  ${torch_libraries})
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 
 # Compiles each public header by itself, twice included, as part of the build.
 function(tessera_headers_alone target)
-  if(NOT TESSERA_BUILD_TESTS)
+  if(NOT TESSERA_BUILD_TESTS OR TESSERA_SANITIZE)
     return()
   endif()
   foreach(header ${ARGN})

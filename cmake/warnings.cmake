@@ -25,26 +25,32 @@ if(TESSERA_WERROR AND DEFINED oldest
 endif()
 
 # Sanitizers: TESSERA_SANITIZE=address (with undefined) or thread. LibTorch is
-# the stock one, without instrumentation; TESSERA_TEST_ENVIRONMENT says to the
-# runtimes what that means. Suppressions name LibTorch's libraries only.
-set(suppressions ${PROJECT_SOURCE_DIR}/tests/sanitizer)
-set(TESSERA_TEST_ENVIRONMENT)
+# the stock one, without instrumentation. TESSERA_TEST_ENVIRONMENT tells the
+# runtimes how to run; tests/sanitizer/{leak,thread}.supp, where they exist, may
+# name LibTorch's libraries and nothing of ours.
+function(tessera_suppressions variable name)
+  set(file ${PROJECT_SOURCE_DIR}/tests/sanitizer/${name}.supp)
+  if(EXISTS ${file})
+    set(${variable} ":suppressions=${file}" PARENT_SCOPE)
+  endif()
+endfunction()
 if(TESSERA_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize=vptr
     -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=address,undefined)
+  tessera_suppressions(suppressions leak)
   set(TESSERA_TEST_ENVIRONMENT
     ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
-    LSAN_OPTIONS=suppressions=${suppressions}/leak.supp:print_suppressions=0
+    LSAN_OPTIONS=print_suppressions=0${suppressions}
     UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1)
 elseif(TESSERA_SANITIZE STREQUAL "thread")
   add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=thread)
+  tessera_suppressions(suppressions thread)
   set(TESSERA_TEST_ENVIRONMENT
-    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${suppressions}/thread.supp)
+    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1${suppressions})
 elseif(TESSERA_SANITIZE)
   message(FATAL_ERROR "TESSERA_SANITIZE is address or thread, not '${TESSERA_SANITIZE}'")
-endif()
-if(NOT TESSERA_SANITIZE)
+else()
   set(TESSERA_NO_UNDEFINED -Wl,-z,defs)
 endif()
