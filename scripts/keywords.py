@@ -81,6 +81,12 @@ def anchor_of(title, taken):
     return f"{text}-{count}" if count else text
 
 
+def code_spans(line):
+    """Returns the spans of a line that may be C++: no command with options."""
+    return [span for span in re.findall(r"`([^`]+)`", line)
+            if not re.search(r"(?:^|\s)--?\w", span)]
+
+
 def read_sections(page, text):
     """Cuts a page into its sections."""
     sections, above, taken = [Section(page, page, "", [])], [], {}
@@ -104,9 +110,9 @@ def read_sections(page, text):
             sections.append(
                 Section(page, plain, anchor_of(plain, taken), above))
             above = above + [plain]
-            sections[-1].spans += re.findall(r"`([^`]+)`", title)
+            sections[-1].spans += code_spans(title)
         else:
-            sections[-1].spans += re.findall(r"`([^`]+)`", line)
+            sections[-1].spans += code_spans(line)
     return sections
 
 

@@ -99,6 +99,10 @@ class SectionTest(unittest.TestCase):
                      "```cpp\n// whole(1)\n```", "`the_whole(1)`"):
             self.assertIsNone(self.section_of("whole", f"# A\n{text}"), text)
 
+    def test_a_command_does_not_cover_a_type(self):
+        text = "# A\n`box_test --gtest_filter='Box*'`"
+        self.assertIsNone(self.section_of("Box", text, "type"))
+
     def test_a_cpp_block_covers(self):
         text = "# A\n```cpp\nauto b = tessera::whole({2});\n```"
         self.assertEqual(self.section_of("whole", text), "a")
