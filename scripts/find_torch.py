@@ -39,10 +39,12 @@ def main():
     if not is_supported(version, arguments.exact):
         print(version, file=sys.stderr)
         return 2
-    prefix = package / "share" / "cmake"
-    if not (prefix / "Torch" / "TorchConfig.cmake").exists():
+    # Wheels keep the package beside the module, conda below its own prefix.
+    places = [p / "share" / "cmake" for p in (package, pathlib.Path(sys.prefix))]
+    found = [p for p in places if (p / "Torch" / "TorchConfig.cmake").exists()]
+    if not found:
         return 1
-    print(prefix)
+    print(found[0])
     missing = [m for m in arguments.modules if not importlib.util.find_spec(m)]
     return 1 if missing else 0
 
