@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Checks that every C++ file is laid out as clang-format 14 lays it out.
 
-Other versions lay some lines out differently, so only 14 will do.
+Other versions lay some lines out differently, so only 14 will do; without it the
+exit status is 77, which CTest shows as skipped (with CI=true: 1).
 
   scripts/check_format.py          say which files differ, and where first
   scripts/check_format.py --fix    rewrite them
 """
 import argparse
+import os
 import pathlib
 import shutil
 import subprocess
@@ -48,21 +50,16 @@ def list_files(root):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fix", action="store_true")
-    parser.add_argument("--find", action="store_true",
-                        help="only print the clang-format that would be used")
     arguments = parser.parse_args()
     tool = find_tool()
     if not tool:
         print(f"check_format: clang-format {VERSION} is not on PATH")
-        return 2
-    if arguments.find:
-        print(tool)
-        return 0
+        return 1 if os.environ.get("CI") == "true" else 77
     root = pathlib.Path(__file__).resolve().parent.parent
     files = list_files(root)
     if not files:
         print("check_format: found no files to check")
-        return 2
+        return 1
     how = ["-i"] if arguments.fix else ["--dry-run", "-Werror", "--ferror-limit=1"]
     result = subprocess.run([tool, *how, *files], cwd=root)
     print(f"check_format: {len(files)} files; "

@@ -3,9 +3,14 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
+TOOLS = ("bash sh env cat sed grep sort head tail tr mktemp rm id dirname ln "
+         "c++ cmake ninja make git").split()
+HEADERS = ("gtest/gtest.h", "CLI/CLI.hpp", "nlohmann/json.hpp",
+           "benchmark/benchmark.h")
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 
 
@@ -18,17 +23,16 @@ class SetupTest(unittest.TestCase):
         shutil.copytree(SCRIPTS, self.folder / "scripts")
         self.bin = self.folder / "bin"
         self.bin.mkdir()
-        for place in os.environ["PATH"].split(":"):
-            for tool in pathlib.Path(place).glob("*"):
-                link = self.bin / tool.name
-                if not link.is_symlink():
-                    link.symlink_to(tool)
+        for tool in TOOLS:
+            (self.bin / tool).symlink_to(shutil.which(tool) or "/none")
+        (self.bin / "python3").symlink_to(sys.executable)
         # Optional packages may be missing where this test runs.
         for tool in ("ccache", "clang-format", "clang-tidy", "mpicxx", "mpirun"):
             self.replace(tool, "exit 0")
-        header = self.folder / "headers/benchmark/benchmark.h"
-        header.parent.mkdir(parents=True)
-        header.touch()
+        for name in HEADERS:
+            header = self.folder / "headers" / name
+            header.parent.mkdir(parents=True)
+            header.touch()
         self.replace("apt-get", "echo 'E: Unable to fetch packages' >&2; exit 100")
         self.replace("sudo", "exit 1")
 
