@@ -5,14 +5,7 @@ get_property(layers GLOBAL PROPERTY TESSERA_LAYERS)
 add_library(tessera INTERFACE)
 add_library(tessera::tessera ALIAS tessera)
 target_link_libraries(tessera INTERFACE ${layers})
-set(umbrella ${PROJECT_SOURCE_DIR}/include/tessera/tessera.h)
-if(EXISTS ${umbrella})
-  target_sources(tessera INTERFACE FILE_SET HEADERS
-    BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${umbrella})
-  tessera_headers_alone(tessera tessera.h)
-endif()
-install(TARGETS tessera EXPORT TesseraTargets
-  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS tessera EXPORT TesseraTargets)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 install(EXPORT TesseraTargets NAMESPACE tessera:: DESTINATION ${package_dir})

@@ -1,18 +1,25 @@
-// Uses each installed layer once.
+// Uses the installed layers from the outside: a layout, ranks, a sharded
+// tensor.
 #include <iostream>
 
-#include <tessera/layout/layout.h>
-#include <tessera/layout/notation.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <tessera/tessera.h>
 
 int main() {
-  const tessera::MeshShape mesh({4});
-  for (int64_t rank = 0; rank < 4; ++rank) {
-    const auto shape =
-        tessera::local_shape({10}, mesh, {tessera::Shard(0)}, {rank});
-    if (shape[0] != (rank < 3 ? 3 : 1)) {
-      return 1;
-    }
+  const auto last = tessera::local_shape(
+      {10}, tessera::MeshShape({4}), {tessera::Shard(0)}, {3});
+  if (last[0] != 1) {
+    return 1;
   }
+  tessera::run_ranks(4, [] {
+    const auto mesh = tessera::init_device_mesh(at::kCPU, {4});
+    const at::Tensor whole = at::arange(10);
+    const at::Tensor sharded =
+        tessera::distribute_tensor(whole, mesh, {tessera::Shard(0)});
+    const at::Tensor sum = tessera::full_tensor(sharded + sharded);
+    TORCH_CHECK(at::equal(sum, whole + whole), "the sum is wrong: ", sum);
+  });
   std::cout << tessera::parse_layout("f32[10] S(0) @ mesh(4)").layout << '\n'
             << "consumer: ok\n";
 }
