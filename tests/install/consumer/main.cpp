@@ -2,8 +2,7 @@
 // tensor.
 #include <iostream>
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
+#include <ATen/ATen.h>
 #include <tessera/tessera.h>
 
 int main() {
