@@ -9,6 +9,7 @@ install(TARGETS tessera EXPORT TesseraTargets)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 install(EXPORT TesseraTargets NAMESPACE tessera:: DESTINATION ${package_dir})
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" TESSERA_TORCH_SERIES ${Torch_VERSION})
 configure_package_config_file(
   ${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake.in
   ${PROJECT_BINARY_DIR}/TesseraConfig.cmake
@@ -17,4 +18,5 @@ write_basic_package_version_file(
   ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/TesseraConfig.cmake
-  ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake DESTINATION ${package_dir})
+  ${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/TesseraTorch.cmake DESTINATION ${package_dir})

@@ -3,12 +3,38 @@
 # use of a layer that DEPENDS does not name fails to link.
 include(GNUInstallDirs)
 
+# Installed libraries and programs find each other wherever the tree is moved, and
+# LibTorch where it was; the link path leaves out what lies in our own tree (.venv).
+get_filename_component(torch_libraries ${Torch_DIR}/../../../lib ABSOLUTE)
+set(CMAKE_INSTALL_RPATH $ORIGIN $ORIGIN/../${CMAKE_INSTALL_LIBDIR}
+  ${torch_libraries})
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+# Compiles each public header by itself, twice included, as part of the build.
+function(tessera_headers_alone target)
+  if(NOT TESSERA_BUILD_TESTS OR TESSERA_SANITIZE)
+    return()
+  endif()
+  foreach(header ${ARGN})
+    set(source ${PROJECT_BINARY_DIR}/headers_alone/${header}.cpp)
+    file(CONFIGURE OUTPUT ${source} @ONLY CONTENT
+      "#include <tessera/@header@>\n#include <tessera/@header@>\n")
+    list(APPEND sources ${source})
+  endforeach()
+  add_library(${target}_headers_alone OBJECT ${sources})
+  target_link_libraries(${target}_headers_alone PRIVATE
+    tessera_warnings ${target})
+endfunction()
+
 function(tessera_layer name)
   cmake_parse_arguments(arg "" "" "HEADERS;SOURCES;DEPENDS;LINK" ${ARGN})
   set(target tessera_${name})
   add_library(${target} SHARED ${arg_SOURCES})
   add_library(tessera::${name} ALIAS ${target})
-  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name}
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  tessera_headers_alone(${target} ${arg_HEADERS})
   list(TRANSFORM arg_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/tessera/)
   target_sources(${target} PUBLIC FILE_SET HEADERS
     BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${arg_HEADERS})

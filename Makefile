@@ -1,0 +1,42 @@
+# Entry points; each works alone from a fresh clone. The work is done by CMake
+# (CMakePresets.json) and by scripts/.
+.DEFAULT_GOAL := help
+.PHONY: help setup build test demo check-long format tidy keywords install clean
+CTEST := ctest --output-on-failure --no-tests=error
+NPROC := $(shell nproc)
+PREFIX ?= /usr/local
+
+help:        ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*##/ { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+
+setup:       ## Install what is missing (packages, LibTorch); nothing when all is there
+	@scripts/setup.sh
+
+build: setup ## Build everything into build/
+	@scripts/build.sh dev
+
+test: build  ## Build, then run all tests
+	@cd build && $(CTEST) -j $(NPROC)
+
+demo: setup  ## Train a small model on four ranks beside the plain run
+	@scripts/build.sh dev bin/tessera
+	@build/bin/tessera demo
+
+check-long: setup ## Sanitizers, clang-tidy and the long forms of the tests
+	@scripts/check_long.sh
+
+format: setup ## Rewrite the sources with clang-format
+	@scripts/check_format.py --fix
+
+tidy: build  ## Run clang-tidy on all sources
+	@scripts/tidy.sh
+
+keywords: setup ## Refresh docs/keywords.md from the public headers and the docs
+	@scripts/keywords.py
+
+install: setup ## Build the release preset and install it below PREFIX (/usr/local)
+	@scripts/build.sh release
+	@cmake --install build-release --prefix $(PREFIX)
+
+clean:       ## Remove the build folders; .venv stays
+	rm -rf build build-release build-asan build-tsan
