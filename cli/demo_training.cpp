@@ -1,0 +1,122 @@
+// The demo's training: a module as a user would write it, the data, and the two
+// runs that are compared.
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/optim/adamw.h>
+#include <torch/types.h>
+
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <tessera/comm/device_mesh.h>
+#include <tessera/layout/notation.h>
+
+#include "torch_part.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kPointsPerArm = 96;
+constexpr double kLearningRate = 1e-2;
+
+/// A user's own module: a tensor member of its own beside ready-made layers.
+struct SpiralNet : torch::nn::Module {
+  SpiralNet()
+      : hidden(torch::nn::Linear(24, 48)),
+        norm(torch::nn::LayerNorm(torch::nn::LayerNormOptions({48}))),
+        out(torch::nn::Linear(48, 1)) {
+    frequencies = register_parameter("frequencies", torch::randn({2, 24}));
+    register_module("hidden", hidden);
+    register_module("norm", norm);
+    register_module("out", out);
+  }
+
+  torch::Tensor forward(const torch::Tensor& points) {
+    const torch::Tensor waves = torch::sin(torch::matmul(points, frequencies));
+    return out(torch::gelu(norm(hidden(waves)))).squeeze(1);
+  }
+
+  torch::Tensor frequencies;
+  torch::nn::Linear hidden;
+  torch::nn::LayerNorm norm;
+  torch::nn::Linear out;
+};
+
+struct Data {
+  torch::Tensor points;  // [n, 2]
+  torch::Tensor labels;  // [n], 0 or 1: which arm
+};
+
+/// Two spirals, one the mirror image of the other; no random numbers.
+Data two_spirals(torch::ScalarType dtype) {
+  std::vector<double> points, labels;
+  for (int64_t i = 0; i < kPointsPerArm; ++i) {
+    const double part = static_cast<double>(i) / kPointsPerArm;
+    const double angle = 0.5 + 9 * part;
+    for (const double arm : {0.0, 1.0}) {
+      const double sign = arm == 0 ? 1 : -1;
+      points.push_back(sign * (0.2 + 2 * part) * std::cos(angle));
+      points.push_back(sign * (0.2 + 2 * part) * std::sin(angle));
+      labels.push_back(arm);
+    }
+  }
+  const auto f64 = torch::TensorOptions().dtype(torch::kFloat64);
+  return {
+      torch::tensor(points, f64).view({-1, 2}).to(dtype),
+      torch::tensor(labels, f64).to(dtype)};
+}
+
+std::shared_ptr<SpiralNet> new_network(torch::ScalarType dtype) {
+  auto network = std::make_shared<SpiralNet>();
+  network->to(dtype);
+  return network;
+}
+
+/// Trains and reports each step's loss; read_loss turns the loss into a number.
+template <typename ReadLoss, typename Report>
+void train(
+    SpiralNet& network, const Data& data, int steps, ReadLoss read_loss,
+    Report report) {
+  torch::optim::AdamW optimizer(
+      network.parameters(), torch::optim::AdamWOptions(kLearningRate));
+  for (int step = 1; step <= steps; ++step) {
+    optimizer.zero_grad();
+    const torch::Tensor loss = torch::binary_cross_entropy_with_logits(
+        network.forward(data.points), data.labels);
+    loss.backward();
+    optimizer.step();
+    report(step, read_loss(loss));
+  }
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+}  // namespace
+
+DemoResult train_demo(
+    const DemoOptions& options, const DemoProgress& progress) {
+  const auto dtype = options.float32 ? torch::kFloat32 : torch::kFloat64;
+  const Data data = two_spirals(dtype);
+  torch::manual_seed(0);
+  auto plain = new_network(dtype);
+  DemoResult result;
+  const auto start = std::chrono::steady_clock::now();
+  train(
+      *plain, data, options.steps,
+      [](const torch::Tensor& loss) { return loss.item<double>(); },
+      [&](int step, double loss) {
+        result.plain_losses.push_back(loss);
+        progress(false, step, loss);
+      });
+  result.plain_seconds = seconds_since(start);
+  return result;
+}
+
+}  // namespace tessera::cli
