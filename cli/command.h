@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -20,7 +21,9 @@ struct UsageError : std::runtime_error {
 
 // Each adds its subcommand; parsing it stores the exit code of the work.
 void add_show(CLI::App& app, int& exit_code);
-void add_run(CLI::App& app, int& exit_code);
+/// `program` is what followed "--".
+void add_run(
+    CLI::App& app, const std::vector<std::string>& program, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_demo(CLI::App& app, int& exit_code);
 

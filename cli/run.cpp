@@ -132,7 +132,15 @@ int spawn_and_wait(const std::vector<std::string>& words) {
                 : exit_code_of(words[0], status);
 }
 
-int run_program(const RunOptions& options, std::vector<std::string> words) {
+int run_program(
+    const RunOptions& options, const std::vector<std::string>& unexpected,
+    const std::vector<std::string>& words) {
+  if (!unexpected.empty()) {
+    throw UsageError(
+        "'" + unexpected[0] +
+        "' was not expected here; the program and its arguments follow after "
+        "--: tessera run -n 4 -- PROGRAM [ARGS]");
+  }
   if (words.empty()) {
     throw UsageError(
         "no program was given; example: tessera run -n 4 -- ./train --steps "
@@ -150,22 +158,23 @@ int run_program(const RunOptions& options, std::vector<std::string> words) {
 
 }  // namespace
 
-void add_run(CLI::App& app, int& exit_code) {
+void add_run(
+    CLI::App& app, const std::vector<std::string>& program, int& exit_code) {
   CLI::App* run = app.add_subcommand(
-      "run", "Run a program on N ranks: run -n N -- PROGRAM");
+      "run", "Run a program on N ranks: run -n N -- PROGRAM [ARGS]");
   auto options = std::make_shared<RunOptions>();
   run->add_option("-n,--ranks", options->ranks, "number of ranks")->required();
   run->add_option(
          "--engine", options->engine, "how ranks are realised: threads")
       ->capture_default_str();
-  run->prefix_command();
+  run->allow_extras();
   run->footer(
-      "PROGRAM [ARGS] follow after --. Its main() calls tessera::run(body),\n"
+      "PROGRAM follows after --. Its main() calls tessera::run(body),\n"
       "which runs body on N threads. The exit code is the program's; 128 + n\n"
       "when signal n ended it, 127 when it was not found, 126 when it cannot\n"
       "be executed.");
-  run->callback([options, run, &exit_code] {
-    exit_code = run_program(*options, run->remaining());
+  run->callback([options, run, &program, &exit_code] {
+    exit_code = run_program(*options, run->remaining(), program);
   });
 }
 
