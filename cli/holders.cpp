@@ -72,17 +72,6 @@ std::string ranks_over(
   return ranks_text(ranks);
 }
 
-/// Returns "sum" when all partial dims reduce alike, else "partial".
-std::string reduction_name(const Layout& layout) {
-  std::string name;
-  for (const int64_t dim : partial_dims(layout)) {
-    const std::string op =
-        to_string(layout.placements()[static_cast<size_t>(dim)].reduce_op());
-    name = name.empty() || name == op ? op : "partial";
-  }
-  return name;
-}
-
 }  // namespace
 
 std::string ranks_text(const std::vector<int64_t>& ascending) {
@@ -115,6 +104,16 @@ std::string ranks_text(const std::vector<int64_t>& ascending) {
     text += "," + parts[i];
   }
   return text;
+}
+
+std::string reduction_name(const Layout& layout) {
+  std::string name;
+  for (const int64_t dim : partial_dims(layout)) {
+    const std::string op =
+        to_string(layout.placements()[static_cast<size_t>(dim)].reduce_op());
+    name = name.empty() || name == op ? op : "partial";
+  }
+  return name;
 }
 
 std::string holders_text(const Layout& layout, const Coordinate& coordinate) {

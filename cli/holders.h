@@ -20,6 +20,10 @@ std::string ranks_text(const std::vector<int64_t>& ascending);
 /// abbreviated.
 std::string holders_text(const Layout& layout, const Coordinate& coordinate);
 
+/// Returns "sum", "max", ... when all partial dims reduce alike, else "partial";
+/// nothing without Partial.
+std::string reduction_name(const Layout& layout);
+
 /// Returns the number of ranks that hold a full copy of what this one holds,
 /// itself included, addends of one value counted once.
 int64_t copy_count(const Layout& layout);

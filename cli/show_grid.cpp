@@ -206,11 +206,13 @@ class GridPainter {
 
 std::string legend(const Layout& layout, bool shortened) {
   std::string text;
-  if (copy_count(layout) * addend_count(layout) > 1) {
-    text += "\neach cell names the ranks that hold it";
-    text += layout.has_partial()
-                ? "; sum(0,1): addends of one value; a = b: copies\n"
-                : "; several ranks hold copies\n";
+  const bool copies = copy_count(layout) > 1;
+  if (layout.has_partial()) {
+    text += "\n" + reduction_name(layout) +
+            "(a,b): each of these ranks holds an addend" +
+            (copies ? "; = stands between copies\n" : "\n");
+  } else if (copies) {
+    text += "\nranks in one cell hold copies\n";
   }
   if (shortened) {
     text += "\nshortened: --rank N prints one rank, --json all of them\n";

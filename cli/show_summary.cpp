@@ -111,11 +111,11 @@ std::string summary_line(const Layout& layout) {
            : "s " + shape_to_string(summary->smallest) + " to " +
                  shape_to_string(summary->largest) + " on " +
                  counted(layout.mesh().size(), "rank"));
-  text +=
-      "; " +
-      (least == most ? counted(most, "element")
-                     : with_commas(least) + " to " + counted(most, "element")) +
-      " per rank, " + all + "; ";
+  text += "; " +
+          (least == most ? counted(most, "element")
+                         : with_commas(least) + " to " + with_commas(most) +
+                               " elements") +
+          " per rank, " + all + "; ";
   return text + empty_ranks_text(layout, summary->empty_ranks) + "\n";
 }
 
