@@ -18,6 +18,10 @@
 
 namespace tessera {
 
+namespace detail {
+class Cut;
+}  // namespace detail
+
 /// The indices begin .. end-1 of one tensor dim.
 struct Run {
   int64_t begin;
@@ -46,8 +50,7 @@ class Layout {
   /// Checks and normalises: one placement per mesh dim, tensor dims in range
   /// (negative ones count from the end), turns complete, ragged lengths that
   /// add up, no mix of partial kinds but sum with avg.
-  Layout(
-      std::vector<int64_t> shape, MeshShape mesh, Placements placements);
+  Layout(std::vector<int64_t> shape, MeshShape mesh, Placements placements);
 
   const std::vector<int64_t>& shape() const { return shape_; }
   const MeshShape& mesh() const { return mesh_; }
@@ -63,8 +66,7 @@ class Layout {
 
   /// Returns the indices of one tensor dim held at a coordinate, in storage
   /// order, neighbours merged.
-  Runs runs(
-      int64_t tensor_dim, const std::vector<int64_t>& coordinate) const;
+  Runs runs(int64_t tensor_dim, const std::vector<int64_t>& coordinate) const;
   /// Returns the shape of the shard at a coordinate.
   std::vector<int64_t> local_shape(
       const std::vector<int64_t>& coordinate) const;
@@ -89,10 +91,16 @@ class Layout {
   size_t hash() const;
 
  private:
+  detail::Cut cut(int64_t mesh_dim) const;
+  void check_coordinate(
+      const char* call, const std::vector<int64_t>& coordinate) const;
+  void check_index(const char* call, const std::vector<int64_t>& index) const;
+
   std::vector<int64_t> shape_;
   MeshShape mesh_;
   Placements placements_;
-  std::vector<std::vector<int64_t>> cuts_;  // per tensor dim
+  std::vector<std::vector<int64_t>> cuts_;    // per tensor dim
+  std::vector<std::vector<int64_t>> begins_;  // per mesh dim, where ragged
 };
 
 /// Returns the shape of the shard at a coordinate; see Layout::local_shape.

@@ -16,6 +16,19 @@
 
 namespace tessera {
 
+namespace detail {
+struct MeshRoot;  // the array of ranks and its inverse
+
+struct Strided {  // `size` positions, `stride` apart
+  int64_t size;
+  int64_t stride;
+  friend bool operator==(const Strided&, const Strided&) = default;
+};
+/// Outermost first, neighbours that continue each other merged; empty means
+/// size 1.
+using MeshDim = std::vector<Strided>;
+}  // namespace detail
+
 /// An n-d arrangement of global ranks, by value.
 class MeshShape {
  public:
@@ -72,17 +85,11 @@ class MeshShape {
   size_t hash() const;
 
  private:
-  struct Strided {  // `size` positions, `stride` apart
-    int64_t size;
-    int64_t stride;
-    friend bool operator==(const Strided&, const Strided&) = default;
-  };
-  using Dim = std::vector<Strided>;  // outermost first; empty means size 1
-  struct Root;                   // the array of ranks and its inverse
+  int64_t position_of(const std::vector<int64_t>& coordinate) const;
 
-  std::shared_ptr<const Root> root_;
+  std::shared_ptr<const detail::MeshRoot> root_;
   int64_t base_ = 0;  // position of coordinate 0, 0, ...
-  std::vector<Dim> dims_;
+  std::vector<detail::MeshDim> dims_;
   std::vector<std::string> names_;
 };
 
