@@ -20,8 +20,8 @@ std::string ranks_text(const std::vector<int64_t>& ascending);
 /// abbreviated.
 std::string holders_text(const Layout& layout, const Coordinate& coordinate);
 
-/// Returns "sum", "max", ... when all partial dims reduce alike, else "partial";
-/// nothing without Partial.
+/// Returns "sum", "max", ... when all partial dims reduce alike, else
+/// "partial"; nothing without Partial.
 std::string reduction_name(const Layout& layout);
 
 /// Returns the number of ranks that hold a full copy of what this one holds,

@@ -29,7 +29,8 @@ std::optional<ShardSummary> summarize(const Layout& layout);
 std::string summary_line(const Layout& layout);
 
 /// Draws a 1-d or 2-d tensor that is not empty: ranges of rows and columns,
-/// and in each cell the ranks that hold it.
+/// and in each cell the ranks that hold it. A 1-d tensor that is too wide
+/// becomes a table.
 std::string draw_grid(const Layout& layout, const Terminal& terminal);
 /// Tells whether draw_grid can draw this.
 bool fits_grid(const Layout& layout);

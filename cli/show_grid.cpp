@@ -6,8 +6,9 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int kMostRows = 24;
-constexpr int kTail = 2;  // intervals kept at the end of a shortened axis
+constexpr int kMostRows = 24;  // drawn in full up to this
+constexpr int kShortRows = 8;  // else shortened to this
+constexpr int kTail = 2;       // intervals kept at the end of a shortened axis
 constexpr int kMostColumns = 64;
 
 /// One axis of the picture: ranges of indices with one owner each. When it was
@@ -87,6 +88,9 @@ Grid grid_of(const Layout& layout, int most_columns) {
   const bool flat = layout.shape().size() == 1;
   Grid grid;
   grid.rows = flat ? Axis{{Run{0, 1}}, {}} : axis_of(layout, 0, kMostRows);
+  if (grid.rows.gap) {
+    grid.rows = axis_of(layout, 0, kShortRows);
+  }
   grid.cols = axis_of(layout, flat ? 0 : 1, most_columns);
   for (const Run& col : grid.cols.ranges) {
     grid.widths.push_back(columns(range_text(col)) + 2);
@@ -209,7 +213,7 @@ std::string legend(const Layout& layout, bool shortened) {
   const bool copies = copy_count(layout) > 1;
   if (layout.has_partial()) {
     text += "\n" + reduction_name(layout) +
-            "(a,b): each of these ranks holds an addend" +
+            "(a,b): each of these ranks holds one term" +
             (copies ? "; = stands between copies\n" : "\n");
   } else if (copies) {
     text += "\nranks in one cell hold copies\n";
@@ -232,6 +236,9 @@ std::string draw_grid(const Layout& layout, const Terminal& terminal) {
   while (grid.width() > terminal.width &&
          grid.cols.ranges.size() > size_t{kTail + 1}) {
     grid = grid_of(layout, static_cast<int>(grid.cols.ranges.size()) - 1);
+  }
+  if (layout.shape().size() == 1 && grid.cols.gap) {
+    return draw_table(layout, terminal);  // one long row says less
   }
   return GridPainter(grid, terminal).paint() +
          legend(layout, grid.cols.gap || grid.rows.gap);

@@ -96,8 +96,9 @@ std::string summary_line(const Layout& layout) {
       with_commas(element_count(layout.shape())) + " in all";
   const auto summary = summarize(layout);
   if (!summary) {
-    return counted(layout.mesh().size(), "rank") + ", " + all +
-           "; too many shards to look at each: see --rank\n";
+    return counted(layout.mesh().size(), "rank") + ", " +
+           counted(element_count(layout.shape()), "element") +
+           " in all; too many shards to look at each: see --rank\n";
   }
   const int64_t least = element_count(summary->smallest);
   const int64_t most = element_count(summary->largest);

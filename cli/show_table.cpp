@@ -5,7 +5,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kMostRows = 64;
+constexpr int64_t kMostRows = 32;
 constexpr int64_t kHeadRows = 12;  // of a table that is too long
 constexpr int64_t kTailRows = 3;
 constexpr size_t kMostBoxes = 4;  // per row

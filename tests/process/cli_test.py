@@ -47,6 +47,8 @@ GOLDEN_CASES = {
     "show_large": 'show --mesh 256x256 --shape 1048576x1048576 --placements "S(0) S(1)"',
     "show_large_ascii": 'show --mesh 256x256 --shape 1048576x1048576 --placements "S(0) S(1)"',
     "show_many_ranks_table": 'show --mesh 1024 --shape 64x64x64 --placements "S(0)"',
+    "show_1d_too_wide": 'show "[100] S(0) @ mesh(20)"',
+    "show_many_copies": 'show --mesh 512x64 --shape 6 --placements "R S(0)"',
     "show_rank": 'show "[8, 6] SS(0,2) P(sum) @ mesh(dp=2, tp=2)" --rank 3',
     "show_rank_empty": 'show "[3] S(0) @ mesh(5)" --rank 4',
     "show_json": 'show "[5, 4] S(0) R @ mesh(dp=2, tp=2)" --json',
