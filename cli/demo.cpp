@@ -141,7 +141,7 @@ void print_result_json(const DemoResult& result, const DemoOptions& options) {
       {"sharded_seconds", result.sharded_seconds},
       {"mesh", result.mesh},
       {"parameters", parameters}};
-  print(json.dump(2) + "\n");
+  print(json.dump() + "\n");
 }
 
 int run_demo(const DemoSettings& settings) {

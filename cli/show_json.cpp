@@ -67,7 +67,7 @@ std::string show_json(const TypedLayout& typed, std::optional<int64_t> rank) {
     json["summary"] = summary ? summary_json(*summary) : Json(nullptr);
   }
   json["ranks"] = ranks_json(layout, rank);
-  return json.dump(rank || layout.mesh().size() > 64 ? -1 : 2);
+  return json.dump();
 }
 
 }  // namespace tessera::cli

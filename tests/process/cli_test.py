@@ -2,7 +2,8 @@
 """The tessera command, run as users run it.
 
     python3 tests/process/cli_test.py            run the tests
-    python3 tests/process/cli_test.py --refresh  write tests/golden/cli anew
+    python3 tests/process/cli_test.py --refresh  write tests/golden/cli anew, and
+                                                 the console blocks of docs/10_cli.md
 
 TESSERA_BIN names the folder of the programs; build/bin when unset.
 """
@@ -11,6 +12,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import shlex
 import signal
 import statistics
@@ -24,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("TESSERA_BIN", ROOT / "build" / "bin"))
 TESSERA = str(BIN / "tessera")
 GOLDEN = ROOT / "tests" / "golden" / "cli"
+DOCS = ROOT / "docs" / "10_cli.md"
 LIMIT = 120  # seconds for any command
 
 # name -> arguments as typed in a shell. Names ending in _ascii run under LC_ALL=C.
@@ -107,6 +110,23 @@ def transcript(name):
     if done.stderr:
         text += "[stderr]\n" + done.stderr
     return text + f"[exit {done.returncode}]\n"
+
+
+def docs_with_real_outputs():
+    """Returns the page with each console block filled with what its command prints."""
+    def fill(block):
+        command = block.group(1)
+        done = tessera(*shlex.split(command)[1:])
+        return f"```console\n$ {command}\n{done.stdout}{done.stderr}```"
+    text = DOCS.read_text(encoding="utf-8")
+    return re.sub(r"```console\n\$ (tessera [^\n]*)\n.*?```", fill, text, flags=re.S)
+
+
+class DocsTest(unittest.TestCase):
+    maxDiff = None
+
+    def test_console_blocks_of_the_page_are_what_the_command_prints(self):
+        self.assertEqual(DOCS.read_text(encoding="utf-8"), docs_with_real_outputs())
 
 
 class GoldenTest(unittest.TestCase):
@@ -417,6 +437,7 @@ def refresh():
         stale.unlink()
     for name in GOLDEN_CASES:
         (GOLDEN / f"{name}.txt").write_text(transcript(name), encoding="utf-8")
+    DOCS.write_text(docs_with_real_outputs(), encoding="utf-8")
     print(f"{len(GOLDEN_CASES)} files written to {GOLDEN}")
 
 
