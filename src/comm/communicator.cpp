@@ -1,1 +1,337 @@
 #include <tessera/comm/communicator.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include "comm/engine/engine.h"
+
+namespace tessera {
+
+using detail::CallKind;
+using detail::CallSite;
+using detail::CollectiveCall;
+using detail::CommunicatorImpl;
+
+namespace {
+
+void drop(std::unique_ptr<detail::WorkImpl> impl) noexcept {
+  if (impl == nullptr) {
+    return;
+  }
+  try {
+    impl->is_unwinding() ? impl->abandon() : impl->wait();
+  } catch (...) {
+    // The group is broken now, so its next call reports what went wrong.
+    static_cast<void>(0);
+  }
+}
+
+CommunicatorImpl& defined_impl(const std::shared_ptr<CommunicatorImpl>& impl) {
+  TORCH_CHECK_VALUE(
+      impl != nullptr,
+      "Communicator: the handle is undefined; this rank is in no such group "
+      "(split() with a negative color, or a default-made handle)");
+  return *impl;
+}
+
+Work submit(CommunicatorImpl& impl, CollectiveCall call) {
+  detail::check_call(call, CallSite{call.kind, impl.ranks(), impl.rank()});
+  return Work(impl.submit(std::move(call)));
+}
+
+int64_t numel_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.numel() : 0;
+}
+
+// The counts as given, or `each` per rank where none are.
+std::vector<int64_t> counts_or_even(
+    const CommunicatorImpl& impl, const std::vector<int64_t>& counts,
+    int64_t each) {
+  return counts.empty() ? std::vector<int64_t>(impl.ranks().size(), each)
+                        : counts;
+}
+
+// The v forms have no default counts.
+void check_given(
+    const CommunicatorImpl& impl, CallKind kind,
+    const std::vector<int64_t>& counts) {
+  TORCH_CHECK_VALUE(
+      !counts.empty(), CallSite{kind, impl.ranks(), impl.rank()},
+      ": the counts must have one entry per rank; got none for ",
+      impl.ranks().size(), " ranks");
+}
+
+// An even share of an all_to_all.
+int64_t share_of(
+    const CommunicatorImpl& impl, const at::Tensor& tensor, const char* role) {
+  const auto size = static_cast<int64_t>(impl.ranks().size());
+  TORCH_CHECK_VALUE(
+      numel_of(tensor) % size == 0,
+      CallSite{CallKind::kAllToAll, impl.ranks(), impl.rank()}, ": the ", role,
+      " must divide evenly over ", size, " ranks; got ", numel_of(tensor),
+      " elements; use all_to_all_v");
+  return numel_of(tensor) / size;
+}
+
+}  // namespace
+
+Work::Work(std::unique_ptr<detail::WorkImpl> impl) : impl_(std::move(impl)) {}
+Work::Work(Work&&) noexcept = default;
+
+Work& Work::operator=(Work&& other) noexcept {
+  drop(std::exchange(impl_, std::move(other.impl_)));
+  return *this;
+}
+
+Work::~Work() {
+  drop(std::move(impl_));
+}
+
+void Work::wait() {
+  if (impl_ != nullptr) {
+    impl_->wait();
+  }
+}
+
+bool Work::done() const {
+  return impl_ == nullptr || impl_->done();
+}
+
+Communicator::Communicator(std::shared_ptr<CommunicatorImpl> impl)
+    : impl_(std::move(impl)) {}
+
+int64_t Communicator::rank() const {
+  return defined_impl(impl_).rank();
+}
+
+int64_t Communicator::size() const {
+  return static_cast<int64_t>(ranks().size());
+}
+
+const std::vector<int64_t>& Communicator::ranks() const {
+  return defined_impl(impl_).ranks();
+}
+
+std::string Communicator::engine() const {
+  return defined_impl(impl_).engine();
+}
+
+Work Communicator::all_gather_async(
+    const at::Tensor& output, const at::Tensor& input,
+    const std::vector<int64_t>& counts) const {
+  CommunicatorImpl& impl = defined_impl(impl_);
+  return submit(
+      impl, {.kind = CallKind::kAllGather,
+             .input = input,
+             .output = output,
+             .output_counts = counts_or_even(impl, counts, numel_of(input))});
+}
+
+Work Communicator::reduce_scatter_async(
+    const at::Tensor& output, const at::Tensor& input,
+    const std::vector<int64_t>& counts, ReduceOp op) const {
+  CommunicatorImpl& impl = defined_impl(impl_);
+  return submit(
+      impl, {.kind = CallKind::kReduceScatter,
+             .input = input,
+             .output = output,
+             .input_counts = counts_or_even(impl, counts, numel_of(output)),
+             .reduce_op = op});
+}
+
+Work Communicator::all_reduce_async(
+    const at::Tensor& tensor, ReduceOp op) const {
+  return submit(
+      defined_impl(impl_), {.kind = CallKind::kAllReduce,
+                            .input = tensor,
+                            .output = tensor,
+                            .reduce_op = op});
+}
+
+Work Communicator::all_to_all_async(
+    const at::Tensor& output, const at::Tensor& input,
+    const std::vector<int64_t>& output_counts,
+    const std::vector<int64_t>& input_counts) const {
+  CommunicatorImpl& impl = defined_impl(impl_);
+  CollectiveCall call{
+      .kind = CallKind::kAllToAll,
+      .input = input,
+      .output = output,
+      .input_counts = input_counts,
+      .output_counts = output_counts};
+  if (input_counts.empty()) {
+    call.input_counts.assign(
+        impl.ranks().size(), share_of(impl, input, "input"));
+  }
+  if (output_counts.empty()) {
+    call.output_counts.assign(
+        impl.ranks().size(), share_of(impl, output, "output"));
+  }
+  return submit(impl, std::move(call));
+}
+
+Work Communicator::broadcast_async(
+    const at::Tensor& tensor, int64_t root) const {
+  CommunicatorImpl& impl = defined_impl(impl_);
+  CollectiveCall call{.kind = CallKind::kBroadcast, .peer = root};
+  (impl.rank() == root ? call.input : call.output) = tensor;
+  return submit(impl, std::move(call));
+}
+
+Work Communicator::scatter_async(
+    const at::Tensor& output, const at::Tensor& input,
+    const std::vector<int64_t>& counts, int64_t root) const {
+  CommunicatorImpl& impl = defined_impl(impl_);
+  return submit(
+      impl, {.kind = CallKind::kScatter,
+             .input = impl.rank() == root ? input : at::Tensor(),
+             .output = output,
+             .input_counts = counts_or_even(impl, counts, numel_of(output)),
+             .peer = root});
+}
+
+Work Communicator::gather_async(
+    const at::Tensor& output, const at::Tensor& input,
+    const std::vector<int64_t>& counts, int64_t root) const {
+  CommunicatorImpl& impl = defined_impl(impl_);
+  return submit(
+      impl, {.kind = CallKind::kGather,
+             .input = input,
+             .output = impl.rank() == root ? output : at::Tensor(),
+             .output_counts = counts_or_even(impl, counts, numel_of(input)),
+             .peer = root});
+}
+
+Work Communicator::send_async(
+    const at::Tensor& tensor, int64_t dst, int64_t tag) const {
+  return submit(
+      defined_impl(impl_),
+      {.kind = CallKind::kSend, .input = tensor, .peer = dst, .tag = tag});
+}
+
+Work Communicator::recv_async(
+    const at::Tensor& tensor, int64_t src, int64_t tag) const {
+  return submit(
+      defined_impl(impl_),
+      {.kind = CallKind::kRecv, .output = tensor, .peer = src, .tag = tag});
+}
+
+void Communicator::all_gather(
+    const at::Tensor& output, const at::Tensor& input) const {
+  all_gather_async(output, input).wait();
+}
+
+void Communicator::all_gather_v(
+    const at::Tensor& output, const at::Tensor& input,
+    const std::vector<int64_t>& counts) const {
+  check_given(defined_impl(impl_), CallKind::kAllGather, counts);
+  all_gather_async(output, input, counts).wait();
+}
+
+void Communicator::reduce_scatter(
+    const at::Tensor& output, const at::Tensor& input, ReduceOp op) const {
+  reduce_scatter_async(output, input, {}, op).wait();
+}
+
+void Communicator::reduce_scatter_v(
+    const at::Tensor& output, const at::Tensor& input,
+    const std::vector<int64_t>& counts, ReduceOp op) const {
+  check_given(defined_impl(impl_), CallKind::kReduceScatter, counts);
+  reduce_scatter_async(output, input, counts, op).wait();
+}
+
+void Communicator::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
+  all_reduce_async(tensor, op).wait();
+}
+
+void Communicator::all_to_all(
+    const at::Tensor& output, const at::Tensor& input) const {
+  all_to_all_async(output, input).wait();
+}
+
+void Communicator::all_to_all_v(
+    const at::Tensor& output, const at::Tensor& input,
+    const std::vector<int64_t>& output_counts,
+    const std::vector<int64_t>& input_counts) const {
+  check_given(defined_impl(impl_), CallKind::kAllToAll, output_counts);
+  check_given(defined_impl(impl_), CallKind::kAllToAll, input_counts);
+  all_to_all_async(output, input, output_counts, input_counts).wait();
+}
+
+void Communicator::broadcast(const at::Tensor& tensor, int64_t root) const {
+  broadcast_async(tensor, root).wait();
+}
+
+void Communicator::scatter(
+    const at::Tensor& output, const at::Tensor& input, int64_t root) const {
+  scatter_async(output, input, {}, root).wait();
+}
+
+void Communicator::scatter_v(
+    const at::Tensor& output, const at::Tensor& input,
+    const std::vector<int64_t>& counts, int64_t root) const {
+  check_given(defined_impl(impl_), CallKind::kScatter, counts);
+  scatter_async(output, input, counts, root).wait();
+}
+
+void Communicator::gather(
+    const at::Tensor& output, const at::Tensor& input, int64_t root) const {
+  gather_async(output, input, {}, root).wait();
+}
+
+void Communicator::gather_v(
+    const at::Tensor& output, const at::Tensor& input,
+    const std::vector<int64_t>& counts, int64_t root) const {
+  check_given(defined_impl(impl_), CallKind::kGather, counts);
+  gather_async(output, input, counts, root).wait();
+}
+
+void Communicator::send(
+    const at::Tensor& tensor, int64_t dst, int64_t tag) const {
+  send_async(tensor, dst, tag).wait();
+}
+
+void Communicator::recv(
+    const at::Tensor& tensor, int64_t src, int64_t tag) const {
+  recv_async(tensor, src, tag).wait();
+}
+
+void Communicator::barrier() const {
+  submit(defined_impl(impl_), {.kind = CallKind::kBarrier}).wait();
+}
+
+Communicator Communicator::split(int64_t color, int64_t key) const {
+  CommunicatorImpl& impl = defined_impl(impl_);
+  const at::Tensor mine = at::empty({2}, at::kLong);
+  const at::Tensor all = at::empty({size(), 2}, at::kLong);
+  mine.mutable_data_ptr<int64_t>()[0] = color;
+  mine.mutable_data_ptr<int64_t>()[1] = key;
+  submit(
+      impl, {.kind = CallKind::kSplit,
+             .input = mine,
+             .output = all,
+             .output_counts = std::vector<int64_t>(impl.ranks().size(), 2)})
+      .wait();
+  if (color < 0) {
+    return {};
+  }
+  const int64_t* pairs = all.const_data_ptr<int64_t>();
+  std::vector<int64_t> places;
+  for (int64_t place = 0; place < size(); ++place) {
+    if (pairs[2 * place] == color) {
+      places.push_back(place);
+    }
+  }
+  std::stable_sort(places.begin(), places.end(), [&](int64_t a, int64_t b) {
+    return pairs[2 * a + 1] < pairs[2 * b + 1];
+  });
+  for (int64_t& place : places) {
+    place = impl.ranks()[static_cast<size_t>(place)];
+  }
+  return Communicator(impl.subgroup(places));
+}
+
+}  // namespace tessera

@@ -1,1 +1,166 @@
 #include <tessera/comm/world.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+#include "comm/engine/threads.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMaxThreadRanks = 4096;
+
+void check_deadline(std::chrono::milliseconds deadline, const char* call) {
+  TORCH_CHECK_VALUE(
+      deadline.count() > 0, call, ": the deadline must be positive; got ",
+      deadline.count(), " ms");
+}
+
+void check_engine(Engine engine, const char* call) {
+  static const char* const names[] = {"auto", "threads", "mpi",
+                                      "nccl", "c10d",    "simulated"};
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      engine == Engine::kAuto || engine == Engine::kThreads, call,
+      ": this build has no engine '", names[static_cast<size_t>(engine)],
+      "'; it has: threads");
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// How many ranks the program was started with; 0 when nothing says so.
+int64_t ranks_asked_for() {
+  const std::string engine = environment("TESSERA_ENGINE");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      engine.empty() || engine == "threads", "TESSERA_ENGINE=", engine,
+      ": this build has no such engine; it has: threads");
+  const std::string text = environment("TESSERA_NUM_RANKS");
+  if (text.empty()) {
+    return 0;
+  }
+  int64_t count = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, count);
+  TORCH_CHECK_VALUE(
+      error == std::errc() && stop == end && count >= 1 &&
+          count <= kMaxThreadRanks,
+      "TESSERA_NUM_RANKS: the number of ranks must be 1 to ", kMaxThreadRanks,
+      "; got '", text, "'");
+  return count;
+}
+
+}  // namespace
+
+World::World(std::shared_ptr<detail::WorldImpl> impl)
+    : impl_(std::move(impl)) {}
+
+int64_t World::rank() const {
+  return impl_->rank();
+}
+int64_t World::size() const {
+  return impl_->size();
+}
+std::string World::engine() const {
+  return impl_->engine();
+}
+
+Communicator World::communicator() const {
+  std::vector<int64_t> ranks(static_cast<size_t>(size()));
+  std::iota(ranks.begin(), ranks.end(), int64_t{0});
+  return Communicator(impl_->communicator(ranks));
+}
+
+Communicator World::communicator(const std::vector<int64_t>& ranks) const {
+  const auto group = [&] { return detail::describe_group(ranks); };
+  std::vector<int64_t> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  TORCH_CHECK_VALUE(
+      !ranks.empty(), "communicator, rank ", rank(),
+      ": a group must have a rank; got none");
+  TORCH_CHECK_INDEX(
+      sorted.front() >= 0 && sorted.back() < size(), "communicator of ",
+      group(), ", rank ", rank(), ": ranks must be 0 to ", size() - 1,
+      ", the world's");
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  TORCH_CHECK_VALUE(
+      twice == sorted.end(), "communicator of ", group(), ", rank ", rank(),
+      ": ranks must be distinct; rank ", *twice, " occurs twice");
+  TORCH_CHECK_VALUE(
+      std::binary_search(sorted.begin(), sorted.end(), rank()),
+      "communicator of ", group(), ", rank ", rank(),
+      ": only ranks of a group may ask for it");
+  return Communicator(impl_->communicator(ranks));
+}
+
+std::chrono::milliseconds World::deadline() const {
+  return impl_->deadline();
+}
+
+void World::set_deadline(std::chrono::milliseconds deadline) const {
+  check_deadline(deadline, "set_deadline");
+  impl_->set_deadline(deadline);
+}
+
+World init(InitOptions options) {
+  check_engine(options.engine, "init");
+  check_deadline(options.deadline, "init");
+  std::shared_ptr<detail::ThreadsRank> rank = detail::current_thread_rank();
+  if (rank == nullptr) {
+    const int64_t asked = ranks_asked_for();
+    TORCH_CHECK_VALUE(
+        asked <= 1, "init: the program was started with ", asked,
+        " ranks as threads, but this thread is none of them; put the content "
+        "of main() into tessera::run([] { ... })");
+    rank = detail::lone_rank();
+  }
+  if (options.deadline != InitOptions().deadline) {
+    rank->set_deadline(options.deadline);
+  }
+  return World(std::move(rank));
+}
+
+void run_ranks(int n, const std::function<void()>& body, InitOptions options) {
+  check_engine(options.engine, "run_ranks");
+  check_deadline(options.deadline, "run_ranks");
+  TORCH_CHECK_VALUE(
+      n >= 1 && n <= kMaxThreadRanks,
+      "run_ranks: the number of ranks must be "
+      "1 to ",
+      kMaxThreadRanks, "; got ", n);
+  TORCH_CHECK_VALUE(body != nullptr, "run_ranks: the body is empty");
+  const auto& outer = detail::current_thread_rank();
+  TORCH_CHECK_VALUE(
+      outer == nullptr, "run_ranks, rank ", outer->rank(),
+      ": a rank cannot start ranks of its own; use World::communicator(ranks) "
+      "or split() for smaller groups");
+  detail::run_thread_ranks(n, body, options.deadline);
+}
+
+void run(const std::function<void()>& body) {
+  const int64_t asked = ranks_asked_for();
+  if (asked > 0) {
+    return run_ranks(static_cast<int>(asked), body);
+  }
+  TORCH_CHECK_VALUE(body != nullptr, "run: the body is empty");
+  body();
+}
+
+int64_t rank() {
+  const auto& mine = detail::current_thread_rank();
+  return mine != nullptr ? mine->rank() : init().rank();
+}
+
+int64_t world_size() {
+  const auto& mine = detail::current_thread_rank();
+  return mine != nullptr ? mine->size() : init().size();
+}
+
+}  // namespace tessera

@@ -1,1 +1,195 @@
+// Ranks as threads: their world, their communicators, their start and end.
+#include "comm/engine/threads.h"
 
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/AutogradState.h>
+#include <c10/util/Exception.h>
+
+namespace tessera::detail {
+namespace {
+
+std::shared_ptr<ThreadsRank>& thread_rank() {
+  thread_local std::shared_ptr<ThreadsRank> rank;
+  return rank;
+}
+
+class ThreadsWork : public WorkImpl {
+ public:
+  ThreadsWork(std::shared_ptr<ThreadsWorld> world, Ticket ticket)
+      : world_(std::move(world)), ticket_(std::move(ticket)) {}
+
+  void wait() override {
+    if (ticket_.operation != nullptr) {
+      world_->wait(std::exchange(ticket_, {}));
+    }
+  }
+  bool done() override {
+    return ticket_.operation == nullptr || world_->advance(ticket_);
+  }
+  void abandon() override {
+    if (ticket_.operation != nullptr) {
+      world_->withdraw(std::exchange(ticket_, {}));
+    }
+  }
+
+ private:
+  std::shared_ptr<ThreadsWorld> world_;
+  Ticket ticket_;
+};
+
+class ThreadsCommunicator : public CommunicatorImpl {
+ public:
+  ThreadsCommunicator(
+      std::shared_ptr<ThreadsWorld> world, const std::vector<int64_t>& ranks,
+      int64_t rank)
+      : world_(std::move(world)),
+        group_(world_->group(ranks)),
+        place_(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()) {}
+
+  int64_t rank() const override { return place_; }
+  const std::vector<int64_t>& ranks() const override { return group_.ranks; }
+  std::string engine() const override { return "threads"; }
+  std::unique_ptr<WorkImpl> submit(CollectiveCall call) override {
+    return std::make_unique<ThreadsWork>(
+        world_, world_->submit(group_, place_, std::move(call)));
+  }
+  std::shared_ptr<CommunicatorImpl> subgroup(
+      const std::vector<int64_t>& ranks) override {
+    return std::make_shared<ThreadsCommunicator>(
+        world_, ranks, group_.ranks[static_cast<size_t>(place_)]);
+  }
+
+ private:
+  std::shared_ptr<ThreadsWorld> world_;
+  ThreadsGroup& group_;  // lives as long as the world
+  int64_t place_;
+};
+
+// LibTorch makes some of its state when first used, without a lock that
+// every reader takes. This happens here, once, on a thread with default modes
+// that has ended when ranks start.
+void prepare_libtorch() {
+  static const bool prepared = [] {
+    std::thread([] {
+      at::detail::getDefaultCPUGenerator();
+      const at::Tensor x =
+          at::ones({2}, at::TensorOptions().requires_grad(true));
+      (x * x).sum().backward();
+    }).join();
+    return true;
+  }();
+  static_cast<void>(prepared);
+}
+
+// The modes of a rank's thread: those of the thread that called run_ranks(),
+// but backward runs on the rank's own thread (one thread per device could not
+// serve ranks that wait for each other), and views replay.
+void set_thread_modes(int intra_op_threads) {
+  c10::AutogradState& modes = c10::AutogradState::get_tls_state();
+  modes.set_multithreading_enabled(false);
+  modes.set_view_replay_enabled(true);
+  if (at::get_num_threads() != intra_op_threads) {
+    at::set_num_threads(intra_op_threads);
+  }
+}
+
+struct RankStart {
+  std::shared_ptr<ThreadsWorld> world;
+  const std::function<void()>& body;
+  at::ThreadLocalState modes;
+  int intra_op_threads;
+};
+
+void rank_main(const RankStart& start, int64_t rank) {
+  try {
+    const at::ThreadLocalStateGuard modes(start.modes);
+    set_thread_modes(start.intra_op_threads);
+    thread_rank() = std::make_shared<ThreadsRank>(start.world, rank);
+    start.body();
+    start.world->leave(rank);
+  } catch (...) {
+    start.world->fail(rank, std::current_exception());
+  }
+}
+
+}  // namespace
+
+ThreadsWorld::ThreadsWorld(int64_t size, std::chrono::milliseconds deadline)
+    : deadline_(deadline), ranks_(static_cast<size_t>(size)) {}
+
+std::chrono::milliseconds ThreadsWorld::deadline() {
+  const Lock lock(mutex_);
+  return deadline_;
+}
+
+void ThreadsWorld::set_deadline(std::chrono::milliseconds deadline) {
+  const Lock lock(mutex_);
+  deadline_ = deadline;
+}
+
+ThreadsGroup& ThreadsWorld::group(const std::vector<int64_t>& ranks) {
+  const Lock lock(mutex_);
+  std::unique_ptr<ThreadsGroup>& group = groups_[ranks];
+  if (group == nullptr) {
+    group = std::make_unique<ThreadsGroup>();
+    group->ranks = ranks;
+    group->next.resize(ranks.size());
+  }
+  return *group;
+}
+
+bool ThreadsWorld::is_own_thread(int64_t rank) const {
+  const ThreadsRank* mine = thread_rank().get();
+  return mine != nullptr && mine->world().get() == this && mine->rank() == rank;
+}
+
+std::shared_ptr<CommunicatorImpl> ThreadsRank::communicator(
+    const std::vector<int64_t>& ranks) {
+  return std::make_shared<ThreadsCommunicator>(world_, ranks, rank_);
+}
+
+const std::shared_ptr<ThreadsRank>& current_thread_rank() {
+  return thread_rank();
+}
+
+const std::shared_ptr<ThreadsRank>& lone_rank() {
+  static const auto rank = std::make_shared<ThreadsRank>(
+      std::make_shared<ThreadsWorld>(1, std::chrono::minutes(5)), 0);
+  return rank;
+}
+
+void run_thread_ranks(
+    int64_t n, const std::function<void()>& body,
+    std::chrono::milliseconds deadline) {
+  prepare_libtorch();
+  const int all_threads = at::get_num_threads();
+  const RankStart start{
+      std::make_shared<ThreadsWorld>(n, deadline), body, at::ThreadLocalState(),
+      std::max(1, all_threads / static_cast<int>(n))};
+  std::vector<std::thread> threads;
+  try {
+    for (int64_t rank = 0; rank < n; ++rank) {
+      threads.emplace_back(rank_main, std::cref(start), rank);
+    }
+  } catch (...) {
+    start.world->fail(
+        static_cast<int64_t>(threads.size()), std::current_exception());
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  if (start.intra_op_threads != all_threads) {
+    // The last value set is also the default of threads yet to come.
+    at::set_num_threads(all_threads);
+  }
+  start.world->rethrow_failure();
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,93 @@
+// One communication as data. The front end turns every public function into a
+// CollectiveCall; an engine moves what it describes. Errors, agreement between
+// ranks and logs all print it with describe().
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <tessera/layout/placement.h>
+
+namespace tessera::detail {
+
+enum class CallKind : uint8_t {
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kAllToAll,
+  kBroadcast,
+  kScatter,
+  kGather,
+  kSend,
+  kRecv,
+  kBarrier,
+  kSplit,  // moves as kAllGather
+};
+
+/// What one rank passes to one collective, after check_call().
+///
+/// Counts are elements per group rank, with one entry per rank where the kind
+/// cuts a tensor, else empty:
+///   all_gather, gather, split   output_counts cut the output; the input of
+///                               rank r has output_counts[r] elements
+///   reduce_scatter, scatter     input_counts cut the input; the output of rank
+///                               r has input_counts[r] elements
+///   all_to_all                  both
+struct CollectiveCall {
+  CallKind kind = CallKind::kBarrier;
+  at::Tensor input = {};   // contiguous; undefined where this rank gives nothing
+  at::Tensor output = {};  // contiguous; undefined where this rank gets nothing
+  std::vector<int64_t> input_counts = {};
+  std::vector<int64_t> output_counts = {};
+  ReduceOp reduce_op = ReduceOp::kSum;
+  int64_t peer = -1;  // root, destination or source, as a group rank
+  int64_t tag = 0;
+  uint64_t stamp = 0;  // must agree between ranks: operations that drew numbers
+
+  /// Returns a tensor that tells dtype and device; undefined for a barrier.
+  const at::Tensor& sample() const { return input.defined() ? input : output; }
+};
+
+/// Returns the public function's name: "all_gather".
+const char* name_of(CallKind kind);
+bool has_root(CallKind kind);
+bool is_reduction(CallKind kind);
+bool is_point_to_point(CallKind kind);
+
+/// Prints a dtype as the notation does: "f32", "bf16", "i64", ...
+std::string dtype_name(at::ScalarType dtype);
+/// Prints "all_reduce(f32[10], sum)", "scatter(f32, counts 3 3 1, root 0)".
+std::string describe(const CollectiveCall& call);
+/// Prints "group {0, 2}".
+std::string describe_group(const std::vector<int64_t>& ranks);
+
+/// Where a call is made; prints "all_gather on group {0, 2}, rank 2".
+struct CallSite {
+  CallKind kind;
+  const std::vector<int64_t>& group;  // global ranks
+  int64_t place;                      // of the caller in it
+
+  int64_t size() const { return static_cast<int64_t>(group.size()); }
+};
+std::ostream& operator<<(std::ostream& out, const CallSite& site);
+
+/// Checks what one rank can see: counts, dtypes, devices, contiguous outputs,
+/// memory shared by input and output, the reduce op. Makes the input contiguous
+/// and marks the output as written. Errors start with the site.
+void check_call(CollectiveCall& call, const CallSite& site);
+
+/// Returns what two ranks of a group disagree on ("the dtype"), or nothing.
+/// Both calls belong to one sequence number, or are a send and its receive.
+std::string disagreement(
+    const CollectiveCall& a, int64_t rank_a, const CollectiveCall& b,
+    int64_t rank_b);
+
+/// Tells whether two contiguous tensors share a byte; not if one is undefined.
+bool overlap(const at::Tensor& a, const at::Tensor& b);
+/// Tells whether one call writes memory that the other reads or writes.
+bool shares_memory(const CollectiveCall& a, const CollectiveCall& b);
+
+}  // namespace tessera::detail

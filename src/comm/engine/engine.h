@@ -1,0 +1,66 @@
+// What an engine implements. The front end (communicator.cpp, world.cpp) checks
+// arguments, so an engine sees valid calls only and has one function that
+// moves data: submit().
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/engine/call.h"
+
+namespace tessera::detail {
+
+/// A call under way on one rank.
+class WorkImpl {
+ public:
+  virtual ~WorkImpl() = default;
+  /// Returns when this rank's tensors are free to use; throws what went wrong.
+  /// On an accelerator, "free" is in the order of this thread's streams.
+  virtual void wait() = 0;
+  /// Tells whether wait() would return at once; must make progress, so that a
+  /// loop over done() ends.
+  virtual bool done() = 0;
+  /// Gives the call up: an exception is passing through this rank, which must
+  /// not wait for others now. Afterwards its tensors are not touched.
+  virtual void abandon() = 0;
+
+  /// Tells whether an exception has been thrown since this was made.
+  bool is_unwinding() const { return std::uncaught_exceptions() > exceptions_; }
+
+ private:
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+/// One rank's view of a group.
+class CommunicatorImpl {
+ public:
+  virtual ~CommunicatorImpl() = default;
+  virtual int64_t rank() const = 0;
+  /// Returns the global ranks, in group order.
+  virtual const std::vector<int64_t>& ranks() const = 0;
+  virtual std::string engine() const = 0;
+  virtual std::unique_ptr<WorkImpl> submit(CollectiveCall call) = 0;
+  /// Returns the group of the given global ranks, this rank among them.
+  virtual std::shared_ptr<CommunicatorImpl> subgroup(
+      const std::vector<int64_t>& ranks) = 0;
+};
+
+/// One rank's view of all ranks.
+class WorldImpl {
+ public:
+  virtual ~WorldImpl() = default;
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
+  virtual std::string engine() const = 0;
+  virtual std::chrono::milliseconds deadline() const = 0;
+  virtual void set_deadline(std::chrono::milliseconds deadline) = 0;
+  /// Returns the group of the given global ranks, this rank among them.
+  virtual std::shared_ptr<CommunicatorImpl> communicator(
+      const std::vector<int64_t>& ranks) = 0;
+};
+
+}  // namespace tessera::detail

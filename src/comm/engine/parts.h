@@ -1,0 +1,31 @@
+// The data movement of a collective between ranks that share an address space,
+// cut into independent parts: part r is the share of group rank r. Parts may
+// run in any order, at the same time and on any thread that may touch the
+// tensors of all ranks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "comm/engine/call.h"
+
+namespace tessera::detail {
+
+/// The calls of one collective by group rank, or a send and its receive.
+using Calls = std::vector<const CollectiveCall*>;
+
+/// Runs the share of group rank `part`.
+///   all_gather, all_to_all, broadcast, scatter   fills rank `part`'s output
+///   gather                        copies rank `part`'s input to the root
+///   reduce_scatter                reduces rank `part`'s run
+///   all_reduce                    reduces the `part`-th slice, for every rank
+///   send and receive              part 0 copies, part 1 does nothing
+void run_part(const Calls& calls, int64_t part);
+
+/// Tells whether parts other than its own touch the buffers of `rank`.
+bool needs_all_parts(const CollectiveCall& call, int64_t rank);
+
+/// Returns the number of bytes that all parts together write.
+int64_t bytes_written(const Calls& calls);
+
+}  // namespace tessera::detail
