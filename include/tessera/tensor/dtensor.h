@@ -1,0 +1,110 @@
+// Sharded tensors: at::Tensor objects whose sizes are the global ones and whose
+// data are spread over a mesh. All of LibTorch works on them; this header is
+// how one comes to be and how its pieces are reached.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <tessera/comm/device_mesh.h>
+#include <tessera/layout/box.h>
+#include <tessera/layout/placement.h>
+#include <tessera/tensor/dtensor_spec.h>
+
+namespace tessera {
+
+struct DistributeOptions {
+  /// The coordinate, along every mesh dim, whose data count. Nothing: every
+  /// rank cuts its own data and nothing is communicated.
+  std::optional<int64_t> src_data_rank = 0;
+};
+
+struct FromLocalOptions {
+  /// Compares dtype, shapes and replicas over the mesh before use.
+  bool run_check = false;
+  /// The global shape and strides. Left out: every shard is taken to be as
+  /// large as this one.
+  std::optional<std::vector<int64_t>> shape = std::nullopt;
+  std::optional<std::vector<int64_t>> stride = std::nullopt;
+  /// The placements of the gradient. Left out: those of the tensor, Replicate
+  /// where it is Partial.
+  std::optional<Placements> grad_placements = std::nullopt;
+};
+
+struct ToLocalOptions {
+  /// What the gradient of the local tensor is a shard of. Left out: the
+  /// tensor's placements, Replicate where it is Partial.
+  std::optional<Placements> grad_placements = std::nullopt;
+};
+
+/// Shards a tensor that holds the global value; a new leaf with the same
+/// requires_grad. Example: distribute_tensor(w, mesh, {Shard(0)}).
+at::Tensor distribute_tensor(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements, const DistributeOptions& options = {});
+/// Replicates over the current mesh; see MeshGuard.
+at::Tensor distribute_tensor(const at::Tensor& tensor);
+
+/// Makes a sharded tensor of which `local` is this rank's shard, sharing its
+/// memory; differentiable. Example: from_local(x, mesh, {Shard(0)}).
+at::Tensor from_local(
+    const at::Tensor& local, const DeviceMesh& mesh,
+    const Placements& placements, const FromLocalOptions& options = {});
+
+/// Returns this rank's shard, sharing its memory; differentiable.
+at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options = {});
+
+/// Returns the global value on every rank, as a plain tensor; differentiable.
+at::Tensor full_tensor(
+    const at::Tensor& tensor, const ToLocalOptions& options = {});
+
+/// Returns the same tensor in other placements; differentiable.
+/// Example: redistribute(t, {Replicate()}).
+at::Tensor redistribute(const at::Tensor& tensor, const Placements& placements);
+
+/// Turns a plain tensor that holds the global value into a sharded one, in
+/// place: every handle to it sees the change, so a module's parameters become
+/// sharded without touching its class. An existing gradient is converted too.
+/// Nothing happens where the tensor has that layout already; another layout, a
+/// view or an inference tensor is an error.
+void make_dtensor_(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements, const DistributeOptions& options = {});
+
+/// Tells whether a tensor is sharded.
+bool is_dtensor(const at::Tensor& tensor);
+/// Returns the spec of a sharded tensor; a plain one is an error.
+const DTensorSpec& spec(const at::Tensor& tensor);
+const DeviceMesh& device_mesh(const at::Tensor& tensor);
+const Placements& placements(const at::Tensor& tensor);
+
+/// Prints the spec and this rank's shard; moves nothing. (`std::cout << t`
+/// raises: ATen reads a data pointer there.)
+std::string to_string(const at::Tensor& tensor);
+
+/// One box of a sharded tensor, as checkpoint systems describe it.
+struct ChunkStorageMetadata {
+  std::vector<int64_t> offsets;
+  std::vector<int64_t> sizes;
+  friend bool operator==(
+      const ChunkStorageMetadata&, const ChunkStorageMetadata&) = default;
+};
+
+/// Returns the boxes of this rank's shard; a Partial tensor has none and is an
+/// error.
+std::vector<ChunkStorageMetadata> chunk_list(const at::Tensor& tensor);
+
+/// While it lives on this thread, plain tensors mixed with sharded ones in one
+/// call are taken as Replicate. They must hold equal values on all ranks.
+class ImplicitReplication {
+ public:
+  ImplicitReplication();
+  ~ImplicitReplication();
+  ImplicitReplication(const ImplicitReplication&) = delete;
+  ImplicitReplication& operator=(const ImplicitReplication&) = delete;
+};
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+// DTensorSpec: everything about a sharded tensor but its data.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+#include <tessera/comm/device_mesh.h>
+#include <tessera/layout/layout.h>
+
+namespace tessera {
+
+/// The mesh, placements and global shape, strides and dtype of a sharded
+/// tensor. Specs are immutable and interned: equal specs of one rank are one
+/// object, so comparing addresses compares contents.
+class DTensorSpec {
+ public:
+  /// Returns the interned spec; checks that the placements fit.
+  static std::shared_ptr<const DTensorSpec> make(
+      const DeviceMesh& mesh, const Placements& placements,
+      const std::vector<int64_t>& shape, const std::vector<int64_t>& strides,
+      c10::ScalarType dtype);
+  /// Returns the same with contiguous strides.
+  static std::shared_ptr<const DTensorSpec> make(
+      const DeviceMesh& mesh, const Placements& placements,
+      const std::vector<int64_t>& shape, c10::ScalarType dtype);
+
+  const DeviceMesh& mesh() const { return mesh_; }
+  const Layout& layout() const { return layout_; }
+  const Placements& placements() const { return layout_.placements(); }
+  const std::vector<int64_t>& shape() const { return layout_.shape(); }
+  const std::vector<int64_t>& strides() const { return strides_; }
+  c10::ScalarType dtype() const { return dtype_; }
+  bool is_replicated() const { return replicated_; }
+  /// Tells whether this rank is in the mesh.
+  bool has_shard() const { return mesh_.coordinate().has_value(); }
+  /// Returns the shape of this rank's shard; [0] on a rank outside the mesh.
+  const std::vector<int64_t>& local_shape() const { return local_shape_; }
+
+  DTensorSpec(const DTensorSpec&) = delete;
+  DTensorSpec& operator=(const DTensorSpec&) = delete;
+
+ private:
+  DTensorSpec(
+      DeviceMesh mesh, Layout layout, std::vector<int64_t> strides,
+      c10::ScalarType dtype);
+
+  DeviceMesh mesh_;
+  Layout layout_;
+  std::vector<int64_t> strides_;
+  c10::ScalarType dtype_;
+  bool replicated_;
+  std::vector<int64_t> local_shape_;
+};
+
+/// A shared pointer to an interned spec.
+using SpecPtr = std::shared_ptr<const DTensorSpec>;
+
+/// Prints "f32[8, 16] S(0) R @ mesh(dp=2, tp=4)".
+std::string to_string(const DTensorSpec& spec);
+
+/// Returns the notation's word for a dtype: "f32", "bf16", "i64", "bool", ...
+std::string dtype_name(c10::ScalarType dtype);
+
+}  // namespace tessera

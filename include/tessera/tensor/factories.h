@@ -1,0 +1,57 @@
+// Sharded tensors made in place: each rank makes its own shard and nothing is
+// communicated. Strides are contiguous; requires_grad in `options` counts.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+#include <c10/core/TensorOptions.h>
+#include <tessera/comm/device_mesh.h>
+#include <tessera/layout/placement.h>
+
+namespace tessera {
+
+/// Fills with zeros. Example: zeros({8, 16}, mesh, {Shard(0)}, at::kDouble).
+at::Tensor zeros(
+    at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options = {});
+/// Fills with ones; on a Partial dim the addends combine to one.
+at::Tensor ones(
+    at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options = {});
+/// Leaves the values undefined.
+at::Tensor empty(
+    at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options = {});
+/// Fills with one value.
+at::Tensor full(
+    at::IntArrayRef sizes, const at::Scalar& value, const DeviceMesh& mesh,
+    const Placements& placements, at::TensorOptions options = {});
+/// Counts from `start` to before `end` by `step`.
+at::Tensor arange(
+    const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
+    const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options = {});
+/// Places `steps` values evenly from `start` to `end`, both included.
+at::Tensor linspace(
+    const at::Scalar& start, const at::Scalar& end, int64_t steps,
+    const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options = {});
+/// Places `steps` powers of `base`, exponents evenly from `start` to `end`.
+at::Tensor logspace(
+    const at::Scalar& start, const at::Scalar& end, int64_t steps, double base,
+    const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options = {});
+/// Draws from [0, 1); every rank sees the same global tensor.
+at::Tensor rand(
+    at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options = {});
+/// Draws from the standard normal distribution.
+at::Tensor randn(
+    at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options = {});
+/// Draws integers from low to before high.
+at::Tensor randint(
+    int64_t low, int64_t high, at::IntArrayRef sizes, const DeviceMesh& mesh,
+    const Placements& placements, at::TensorOptions options = {});
+
+}  // namespace tessera

@@ -1,0 +1,13 @@
+// from_local()'s run_check: do the ranks mean the same tensor?
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <tessera/tensor/dtensor_spec.h>
+
+namespace tessera::detail {
+
+/// Throws on every rank of the mesh when dtype, global shape or layout differ
+/// between ranks, or when shards that should be equal are not.
+void check_agreement(const at::Tensor& local, const DTensorSpec& spec);
+
+}  // namespace tessera::detail

@@ -1,0 +1,249 @@
+// from_local, to_local, redistribute, full_tensor as differentiable functions.
+// Each backward is written with these same functions, so derivatives of any
+// order exist.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <tensor/agreement.h>
+#include <tensor/movement.h>
+#include <tensor/sharded_impl.h>
+#include <tensor/strides.h>
+#include <tensor/torch_compat.h>
+#include <tessera/layout/notation.h>
+#include <tessera/tensor/dtensor.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+namespace tessera {
+
+using detail::is_sharded;
+using detail::spec_of;
+using torch::autograd::variable_list;
+
+namespace {
+
+Placements without_partial(Placements placements) {
+  for (Placement& p : placements) {
+    if (p.is_partial()) {
+      p = Replicate();
+    }
+  }
+  return placements;
+}
+
+// A gradient that ATen's formulas made plain is equal on all ranks.
+at::Tensor as_sharded(const at::Tensor& gradient, const DeviceMesh& mesh) {
+  return is_sharded(gradient)
+             ? gradient
+             : from_local(gradient, mesh, detail::replicated(mesh));
+}
+
+// Records `NodeType(arguments...)` as the history of `output`, where `input`
+// needs a gradient.
+template <class NodeType, class... Arguments>
+void record(
+    const at::Tensor& output, const at::Tensor& input,
+    Arguments&&... arguments) {
+  if (!torch::autograd::compute_requires_grad(input)) {
+    return;
+  }
+  auto node =
+      detail::make_node<NodeType>(std::forward<Arguments>(arguments)...);
+  node->set_next_edges(torch::autograd::collect_next_edges(input));
+  torch::autograd::set_history(output, node);
+}
+
+struct FromLocalBackward final : torch::autograd::Node {
+  FromLocalBackward(DeviceMesh on, Placements to)
+      : mesh(std::move(on)), target(std::move(to)) {}
+  variable_list apply(variable_list&& gradients) override {
+    if (!gradients[0].defined()) {
+      return {at::Tensor()};
+    }
+    return {to_local(redistribute(as_sharded(gradients[0], mesh), target))};
+  }
+  DeviceMesh mesh;
+  Placements target;
+};
+
+struct ToLocalBackward final : torch::autograd::Node {
+  ToLocalBackward(SpecPtr of, Placements as)
+      : spec(std::move(of)), placements(std::move(as)) {}
+  variable_list apply(variable_list&& gradients) override {
+    if (!gradients[0].defined()) {
+      return {at::Tensor()};
+    }
+    return {from_local(
+        gradients[0], spec->mesh(), placements, {.shape = spec->shape()})};
+  }
+  SpecPtr spec;
+  Placements placements;
+};
+
+// Brings the gradient to the source's placements. Where the source is Partial,
+// every addend has the gradient of the sum: a whole gradient stays whole.
+struct RedistributeBackward final : torch::autograd::Node {
+  explicit RedistributeBackward(SpecPtr from) : source(std::move(from)) {}
+  variable_list apply(variable_list&& gradients) override {
+    if (!gradients[0].defined()) {
+      return {at::Tensor()};
+    }
+    const at::Tensor gradient = as_sharded(gradients[0], source->mesh());
+    Placements target = source->placements();
+    for (size_t m = 0; m < target.size(); ++m) {
+      if (target[m].is_partial() &&
+          !spec_of(gradient).placements()[m].is_partial()) {
+        target[m] = Replicate();
+      }
+    }
+    return {redistribute(gradient, target)};
+  }
+  SpecPtr source;
+};
+
+std::string where(const char* call, const DeviceMesh& mesh) {
+  return std::string(call) + " on " + to_string(mesh) + ", rank " +
+         std::to_string(mesh.world().rank());
+}
+
+// The global shape when every shard is as large as this one.
+std::vector<int64_t> even_shape(
+    const at::Tensor& local, const DeviceMesh& mesh,
+    const Placements& placements) {
+  std::vector<int64_t> shape = local.sizes().vec();
+  const auto ndim = static_cast<int64_t>(shape.size());
+  for (size_t m = 0; m < placements.size(); ++m) {
+    const Placement& p = placements[m];
+    if (!p.is_shard()) {
+      continue;
+    }
+    const int64_t dim = p.dim() < 0 ? p.dim() + ndim : p.dim();
+    TORCH_CHECK_INDEX(
+        dim >= 0 && dim < ndim, where("from_local", mesh), ": ", to_string(p),
+        " does not fit a local tensor of ", ndim, " dims");
+    int64_t& size = shape[static_cast<size_t>(dim)];
+    size = p.kind() == Placement::Kind::kRaggedShard
+               ? c10::sum_integers(p.sizes())
+               : size * mesh.size(static_cast<int64_t>(m));
+  }
+  return shape;
+}
+
+SpecPtr spec_of_local(
+    const at::Tensor& local, const DeviceMesh& mesh,
+    const Placements& placements, const FromLocalOptions& options) {
+  TORCH_CHECK_VALUE(
+      static_cast<int64_t>(placements.size()) == mesh.ndim(),
+      where("from_local", mesh), ": one placement per mesh dim is needed; got ",
+      placements.size(), " (", to_string(placements), ") for ", mesh.ndim());
+  TORCH_CHECK_VALUE(
+      options.shape || !options.stride, where("from_local", mesh),
+      ": stride is given without shape; give both");
+  const std::vector<int64_t> shape =
+      options.shape ? *options.shape : even_shape(local, mesh, placements);
+  const SpecPtr spec =
+      options.stride
+          ? DTensorSpec::make(
+                mesh, placements, shape, *options.stride, local.scalar_type())
+          : DTensorSpec::make(mesh, placements, shape, local.scalar_type());
+  TORCH_CHECK_VALUE(
+      !spec->has_shard() ||
+          local.sizes() == at::IntArrayRef(spec->local_shape()),
+      where("from_local", mesh), ": the local tensor does not fit ",
+      to_string(*spec), "; got ", local.sizes(), ", expected ",
+      shape_to_string(spec->local_shape()),
+      options.shape ? "" : "; pass .shape for uneven shards");
+  return spec;
+}
+
+}  // namespace
+
+at::Tensor from_local(
+    const at::Tensor& local, const DeviceMesh& mesh,
+    const Placements& placements, const FromLocalOptions& options) {
+  TORCH_CHECK_VALUE(
+      local.defined(), where("from_local", mesh), ": the tensor is undefined");
+  TORCH_CHECK_VALUE(
+      !is_sharded(local), where("from_local", mesh),
+      ": the local tensor is sharded already; use redistribute()");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      local.layout() == at::kStrided, where("from_local", mesh),
+      ": only strided tensors can be sharded; got layout ", local.layout());
+  const bool moves = local.device().type() != mesh.device_type() &&
+                     !local.is_meta();
+  const at::Tensor here =
+      moves ? local.to(c10::Device(mesh.device_type())) : local;
+  const SpecPtr spec = spec_of_local(here, mesh, placements, options);
+  const Placements grad_placements =
+      options.grad_placements
+          ? Layout(spec->shape(), mesh.mesh_shape(), *options.grad_placements)
+                .placements()
+          : without_partial(spec->placements());
+  if (options.run_check && spec->has_shard()) {
+    detail::check_agreement(here.detach(), *spec);
+  }
+  at::Tensor shard = spec->has_shard()
+                         ? here.detach()
+                         : at::empty({0}, here.options());
+  at::Tensor result;
+  if (spec->is_replicated() && spec->has_shard()) {
+    result = detail::wrap_replicated(shard, mesh);
+  } else {
+    result = detail::wrap(shard, spec);
+  }
+  record<FromLocalBackward>(result, here, mesh, grad_placements);
+  return result;
+}
+
+at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options) {
+  const DTensorSpec& spec = tessera::spec(tensor);
+  const Placements grad_placements =
+      options.grad_placements
+          ? Layout(
+                spec.shape(), spec.mesh().mesh_shape(),
+                *options.grad_placements)
+                .placements()
+          : without_partial(spec.placements());
+  const auto& meta = detail::meta_of(tensor);
+  // A view into a gathered copy is not this rank's memory: hand out a copy.
+  at::Tensor local = meta.whole ? detail::fresh_local(tensor).clone()
+                                : meta.local.detach();
+  record<ToLocalBackward>(local, tensor, meta.spec, grad_placements);
+  return local;
+}
+
+at::Tensor redistribute(
+    const at::Tensor& tensor, const Placements& placements) {
+  const DTensorSpec& source = tessera::spec(tensor);
+  const SpecPtr target = DTensorSpec::make(
+      source.mesh(), placements, source.shape(), source.strides(),
+      source.dtype());
+  at::Tensor result;
+  if (target->placements() == source.placements()) {
+    result = detail::wrap_shared(tensor);
+  } else {
+    at::AutoDispatchBelowADInplaceOrView below;
+    at::Tensor local = detail::fresh_local(tensor);
+    at::Tensor moved = detail::move_shard(local, source, target->placements());
+    if (moved.is_alias_of(local) && source.has_shard()) {
+      moved = moved.clone();
+    }
+    result = target->is_replicated() && source.has_shard()
+                 ? detail::wrap_replicated(moved, source.mesh())
+                 : detail::wrap(moved, target);
+  }
+  record<RedistributeBackward>(
+      result, tensor, detail::meta_of(tensor).spec);
+  return result;
+}
+
+at::Tensor full_tensor(
+    const at::Tensor& tensor, const ToLocalOptions& options) {
+  const DTensorSpec& spec = tessera::spec(tensor);
+  TORCH_CHECK_VALUE(
+      spec.has_shard(), "full_tensor(", to_string(spec), "), rank ",
+      spec.mesh().world().rank(),
+      ": this rank is outside the mesh and holds no part; ask on a rank of it");
+  return to_local(redistribute(tensor, detail::replicated(spec.mesh())), options);
+}
+
+}  // namespace tessera

@@ -1,0 +1,280 @@
+#include <tensor/dispatch.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <tuple>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/AutogradState.h>
+#include <c10/util/Exception.h>
+#include <tensor/ways.h>
+#include <tessera/tensor/dtensor.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/library.h>
+
+namespace tessera {
+
+namespace {
+thread_local int replicate_depth = 0;
+}  // namespace
+
+ImplicitReplication::ImplicitReplication() {
+  ++replicate_depth;
+}
+ImplicitReplication::~ImplicitReplication() {
+  --replicate_depth;
+}
+
+namespace detail {
+
+PlainIsReplicated::PlainIsReplicated() {
+  ++replicate_depth;
+}
+PlainIsReplicated::~PlainIsReplicated() {
+  --replicate_depth;
+}
+// Derivative formulas, which run inside a graph task, mix plain tensors of
+// their own in as composite kernels do.
+bool PlainIsReplicated::active() {
+  return replicate_depth > 0 ||
+         torch::autograd::get_current_graph_task_id() != -1;
+}
+
+namespace {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::OperatorHandle;
+using torch::jit::Stack;
+
+void register_late_operators();
+
+// In-place writes on views corrupt gradients unless views are replayed, and the
+// switch is per thread: set it on every call, since users start threads too.
+void enter_kernel() {
+  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
+  register_late_operators();
+}
+
+bool may_take_plain(const OpTraits& traits, const OpCall& call) {
+  const auto& name = call.op().operator_name().name;
+  return traits.special != nullptr &&
+         (name == "aten::copy_" || name == "aten::set_") &&
+         is_sharded(call.argument(0).toTensor());
+}
+
+// Backend level: every operator that reaches a sharded tensor below autograd.
+void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
+  enter_kernel();
+  const OpCall call(op, stack);
+  const OpTraits& traits = traits_of(op);
+  call.check_one_mesh();
+  if (!may_take_plain(traits, call)) {
+    call.check_no_mix();
+  }
+  call.for_each_argument_tensor([](const at::Tensor& t) {
+    if (is_sharded(t)) {
+      watch_leaf(t);
+    }
+  });
+  at::AutoDispatchBelowADInplaceOrView below;
+  const DeviceMesh* mesh = call.mesh();
+  TORCH_INTERNAL_ASSERT(
+      mesh != nullptr, op.operator_name(), ": no argument is sharded");
+  if (!mesh->coordinate()) {
+    run_outside(call, traits);
+  } else if (traits.special != nullptr) {
+    traits.special(call);
+  } else if (!traits.is_elementwise || !run_on_shards(call, traits)) {
+    run_replicated(call, traits);
+  }
+}
+
+// Arguments whose values ATen reads through a pointer, inside a composite
+// kernel: they must be plain there.
+bool reads_values(const c10::OperatorName& name, const std::string& argument) {
+  return (name.name == "aten::tensor_split" &&
+          argument == "tensor_indices_or_sections") ||
+         (name.name == "aten::ctc_loss" &&
+          (argument == "input_lengths" || argument == "target_lengths"));
+}
+
+// Composite level: ATen's own decompositions. They make plain tensors, which
+// are replicated by construction, and stay differentiable.
+void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
+  enter_kernel();
+  const OpCall call(op, stack);
+  for (size_t i = 0; i < call.size(); ++i) {
+    if (reads_values(op.operator_name(), op.schema().arguments()[i].name())) {
+      map_tensors(call.argument(i), [](const at::Tensor& t) {
+        return is_sharded(t) ? replicated_value(t) : t;
+      });
+      if (call.argument(i).isTensor()) {
+        PlainIsReplicated depth;
+        op.callBoxedForDispatchKey(
+            DispatchKey::CompositeImplicitAutograd, *stack);
+        return;
+      }
+    }
+  }
+  call.check_one_mesh();
+  call.check_no_mix();
+  PlainIsReplicated depth;
+  op.callBoxedForDispatchKey(DispatchKey::CompositeImplicitAutograd, *stack);
+}
+
+// Operators without an autograd kernel pass through here; a late one gets its
+// backend kernel on the way.
+void autograd_fallback(
+    const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  register_late_operators();
+  op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
+}
+
+bool shallow_copy_kernel(const at::Tensor&, const at::Tensor&) {
+  return true;
+}
+
+// Note [Which operators need a kernel of their own]
+// A backend fallback serves operators without any kernel for our key. Those
+// with a CompositeExplicitAutograd(NonFunctional) kernel would take that one
+// instead, and those with a CompositeImplicitAutograd kernel would decompose
+// without raising the depth; each of these gets an explicit kernel. Operators
+// defined after us (custom ops, other libraries) are queued by a listener, which
+// runs under the dispatcher's lock, and registered at the next entry.
+class Registry {
+ public:
+  static Registry& instance() {
+    static auto* registry = new Registry();  // lives as long as the dispatcher
+    return *registry;
+  }
+
+  void queue(const c10::OperatorName& name) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    late_.push_back(name);
+    has_late_.store(true, std::memory_order_release);
+  }
+
+  void add_late() {
+    if (!has_late_.load(std::memory_order_acquire)) {
+      return;
+    }
+    std::lock_guard<std::mutex> adding(adding_);
+    for (auto names = take_late(); !names.empty(); names = take_late()) {
+      for (const auto& name : names) {
+        if (auto op = c10::Dispatcher::singleton().findSchema(name)) {
+          add_operator(*op);
+        }
+      }
+    }
+  }
+
+ private:
+  struct Listener final : c10::OpRegistrationListener {
+    explicit Listener(Registry& to) : registry(to) {}
+    void onOperatorRegistered(const OperatorHandle& op) override {
+      registry.queue(op.operator_name());
+    }
+    void onOperatorDeregistered(const OperatorHandle&) override {
+      forget_traits();
+    }
+    Registry& registry;
+  };
+
+  struct ByName {
+    using Entry = std::pair<c10::OperatorName, DispatchKey>;
+    bool operator()(const Entry& a, const Entry& b) const {
+      return std::tie(a.first.name, a.first.overload_name, a.second) <
+             std::tie(b.first.name, b.first.overload_name, b.second);
+    }
+  };
+
+  Registry() {
+    using c10::KernelFunction;
+    auto& dispatcher = c10::Dispatcher::singleton();
+    handles_.push_back(dispatcher.registerFallback(
+        kShardedKey, KernelFunction::makeFromBoxedFunction<&backend_kernel>(),
+        "tessera"));
+    handles_.push_back(dispatcher.registerFallback(
+        kShardedAutogradKey,
+        KernelFunction::makeFromBoxedFunction<&autograd_fallback>(),
+        "tessera"));
+    aten_ = std::make_unique<torch::Library>(
+        torch::Library::IMPL, "aten", kShardedKey, __FILE__, __LINE__);
+    aten_->impl("_has_compatible_shallow_copy_type", shallow_copy_kernel);
+    for (const auto& name : dispatcher.getAllOpNames()) {
+      if (auto op = dispatcher.findOp(name)) {
+        add_operator(*op);
+      }
+    }
+    // The dispatcher replays all known operators to a new listener.
+    handles_.push_back(dispatcher.addRegistrationListener(
+        std::make_unique<Listener>(*this)));
+    late_.clear();
+    has_late_.store(false);
+  }
+
+  void add_operator(const OperatorHandle& op) {
+    using c10::KernelFunction;
+    const c10::OperatorName& name = op.operator_name();
+    if (!op.hasSchema() ||
+        name.name == "aten::_has_compatible_shallow_copy_type") {
+      return;
+    }
+    if (op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
+      add(name, kShardedKey,
+          KernelFunction::makeFromBoxedFunction<&composite_kernel>());
+      add(name, kShardedAutogradKey,
+          KernelFunction::makeFromBoxedFunction<&composite_kernel>());
+    } else if (
+        op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+        op.hasKernelForDispatchKey(
+            DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+      add(name, kShardedKey,
+          KernelFunction::makeFromBoxedFunction<&backend_kernel>());
+    }
+  }
+
+  // Returns the queue; an empty one means that no operator is late any more.
+  std::vector<c10::OperatorName> take_late() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<c10::OperatorName> names;
+    names.swap(late_);
+    if (names.empty()) {
+      has_late_.store(false, std::memory_order_release);
+    }
+    return names;
+  }
+
+  void add(
+      const c10::OperatorName& name, DispatchKey key,
+      c10::KernelFunction kernel) {
+    if (!added_.emplace(name, key).second) {
+      return;  // defined, removed and defined again
+    }
+    handles_.push_back(c10::Dispatcher::singleton().registerImpl(
+        name, key, std::move(kernel), std::nullopt, nullptr, "tessera"));
+  }
+
+  std::mutex adding_;  // taken before the dispatcher's lock
+  std::mutex mutex_;   // guards the queue; taken under the dispatcher's lock
+  std::atomic<bool> has_late_{false};
+  std::set<std::pair<c10::OperatorName, DispatchKey>, ByName> added_;
+  std::vector<c10::OperatorName> late_;
+  std::vector<c10::RegistrationHandleRAII> handles_;
+  std::unique_ptr<torch::Library> aten_;
+};
+
+void register_late_operators() {
+  Registry::instance().add_late();
+}
+
+}  // namespace
+
+void ensure_registered() {
+  Registry::instance().add_late();
+}
+
+}  // namespace detail
+}  // namespace tessera

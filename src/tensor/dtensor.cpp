@@ -1,0 +1,255 @@
+#include <tessera/tensor/dtensor.h>
+
+#include <mutex>
+#include <sstream>
+#include <unordered_map>
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <tensor/movement.h>
+#include <tensor/sharded_impl.h>
+#include <tensor/strides.h>
+#include <tessera/layout/notation.h>
+
+namespace tessera {
+
+using detail::is_sharded;
+using detail::meta_of;
+using detail::spec_of;
+
+namespace {
+
+std::string where(const char* call, const DeviceMesh& mesh) {
+  return std::string(call) + " on " + to_string(mesh) + ", rank " +
+         std::to_string(mesh.world().rank());
+}
+
+void check_distributable(
+    const char* call, const at::Tensor& tensor, const DeviceMesh& mesh) {
+  TORCH_CHECK_VALUE(
+      tensor.defined(), where(call, mesh), ": the tensor is undefined");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      mesh.device_type() != at::kXLA, where(call, mesh),
+      ": XLA devices shard by themselves; give them the text of "
+      "to_hlo_sharding() or to_shardy()");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      tensor.layout() == at::kStrided, where(call, mesh),
+      ": only strided tensors can be sharded; got layout ", tensor.layout(),
+      "; call to_dense() first");
+  TORCH_CHECK_VALUE(
+      tensor.is_leaf() || !tensor.requires_grad(), where(call, mesh),
+      ": the tensor must be a leaf, since its history stays on one rank; "
+      "detach() it, or use from_local()");
+}
+
+at::Tensor on_mesh_device(const at::Tensor& tensor, const DeviceMesh& mesh) {
+  return tensor.device().type() == mesh.device_type() || tensor.is_meta()
+             ? tensor
+             : tensor.to(c10::Device(mesh.device_type()));
+}
+
+SpecPtr spec_like(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements) {
+  return DTensorSpec::make(
+      mesh, placements, tensor.sizes().vec(),
+      detail::strides_in_format(
+          tensor.sizes(), tensor.strides(), c10::MemoryFormat::Preserve),
+      tensor.scalar_type());
+}
+
+at::Tensor make_shard(
+    const at::Tensor& tensor, const DTensorSpec& spec,
+    const DistributeOptions& options) {
+  const at::Tensor value =
+      on_mesh_device(tensor.detach(), spec.mesh()).resolve_conj().resolve_neg();
+  if (!options.src_data_rank || value.is_meta()) {
+    at::Tensor local = detail::cut_shard(value, spec);
+    return local.is_alias_of(value) ? local.clone() : local;
+  }
+  return detail::scatter_shard(value, spec, *options.src_data_rank);
+}
+
+void check_source(const DTensorSpec& spec, const DistributeOptions& options) {
+  if (!options.src_data_rank) {
+    return;
+  }
+  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
+    TORCH_CHECK_VALUE(
+        *options.src_data_rank >= 0 &&
+            *options.src_data_rank < spec.mesh().size(m),
+        where("distribute_tensor", spec.mesh()),
+        ": src_data_rank must be a coordinate of every mesh dim; got ",
+        *options.src_data_rank, " for mesh dim ", m, " of size ",
+        spec.mesh().size(m));
+  }
+}
+
+bool has_layout(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements) {
+  const Layout wanted(
+      tensor.sizes().vec(), mesh.mesh_shape(), placements);
+  return spec_of(tensor).mesh() == mesh &&
+         spec_of(tensor).placements() == wanted.placements();
+}
+
+}  // namespace
+
+bool is_dtensor(const at::Tensor& tensor) {
+  return is_sharded(tensor);
+}
+
+const DTensorSpec& spec(const at::Tensor& tensor) {
+  TORCH_CHECK_TYPE(
+      is_sharded(tensor),
+      "spec: the tensor is not sharded; distribute_tensor() or from_local() "
+      "makes a sharded one");
+  return spec_of(tensor);
+}
+
+const DeviceMesh& device_mesh(const at::Tensor& tensor) {
+  return spec(tensor).mesh();
+}
+
+const Placements& placements(const at::Tensor& tensor) {
+  return spec(tensor).placements();
+}
+
+at::Tensor distribute_tensor(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements, const DistributeOptions& options) {
+  check_distributable("distribute_tensor", tensor, mesh);
+  if (is_sharded(tensor)) {
+    TORCH_CHECK_VALUE(
+        has_layout(tensor, mesh, placements), where("distribute_tensor", mesh),
+        ": the tensor is sharded already; got ", to_string(spec_of(tensor)),
+        ", wanted ", to_string(placements), "; use redistribute()");
+    return tensor;
+  }
+  const SpecPtr spec = spec_like(tensor, mesh, placements);
+  check_source(*spec, options);
+  c10::NoGradGuard no_grad;
+  at::Tensor result =
+      detail::wrap(make_shard(tensor, *spec, options), spec);
+  result.set_requires_grad(tensor.requires_grad());
+  return result;
+}
+
+at::Tensor distribute_tensor(const at::Tensor& tensor) {
+  return distribute_tensor(
+      tensor, current_mesh(), detail::replicated(current_mesh()));
+}
+
+namespace {
+
+// Notices two rank threads that convert one tensor object at a time: modules
+// must not be shared between ranks.
+class Conversion {
+ public:
+  Conversion(const at::Tensor& tensor, const DeviceMesh& mesh)
+      : impl_(tensor.unsafeGetTensorImpl()) {
+    std::lock_guard<std::mutex> lock(mutex());
+    auto [it, fresh] = under_way().try_emplace(impl_, mesh.world().rank());
+    TORCH_CHECK_VALUE(
+        fresh, where("make_dtensor_", mesh), ": rank ", it->second,
+        " converts the same tensor object; every rank needs tensors and "
+        "modules of its own");
+  }
+  ~Conversion() {
+    std::lock_guard<std::mutex> lock(mutex());
+    under_way().erase(impl_);
+  }
+  Conversion(const Conversion&) = delete;
+  Conversion& operator=(const Conversion&) = delete;
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex instance;
+    return instance;
+  }
+  static std::unordered_map<const void*, int64_t>& under_way() {
+    static std::unordered_map<const void*, int64_t> instance;
+    return instance;
+  }
+  const void* impl_;
+};
+
+}  // namespace
+
+void make_dtensor_(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements, const DistributeOptions& options) {
+  constexpr const char* kCall = "make_dtensor_";
+  check_distributable(kCall, tensor, mesh);
+  if (is_sharded(tensor)) {
+    TORCH_CHECK_VALUE(
+        device_mesh(tensor).world().rank() == mesh.world().rank(),
+        where(kCall, mesh), ": the tensor belongs to rank ",
+        device_mesh(tensor).world().rank(),
+        "; every rank needs tensors and modules of its own");
+    TORCH_CHECK_VALUE(
+        has_layout(tensor, mesh, placements), where(kCall, mesh),
+        ": the tensor has another layout already; got ",
+        to_string(spec_of(tensor)), ", wanted ", to_string(placements),
+        "; redistribute() makes a new tensor");
+    return;
+  }
+  TORCH_CHECK_VALUE(
+      !tensor.is_inference(), where(kCall, mesh),
+      ": an inference tensor cannot change in place; clone() it outside of "
+      "InferenceMode");
+  TORCH_CHECK_VALUE(
+      !tensor.is_view(), where(kCall, mesh),
+      ": the tensor is a view, and its base would stay plain; convert the "
+      "base, or distribute_tensor() a copy");
+  const SpecPtr spec = spec_like(tensor, mesh, placements);
+  check_source(*spec, options);
+  Conversion conversion(tensor, mesh);
+  c10::NoGradGuard no_grad;
+  detail::install(tensor, make_shard(tensor, *spec, options), spec);
+  tensor.unsafeGetTensorImpl()->bump_version();
+  if (tensor.grad().defined() && !is_sharded(tensor.grad())) {
+    make_dtensor_(tensor.grad(), mesh, placements, options);
+  }
+}
+
+std::string to_string(const at::Tensor& tensor) {
+  std::ostringstream out;
+  if (!is_sharded(tensor)) {
+    out << tensor;
+    return out.str();
+  }
+  const DTensorSpec& spec = spec_of(tensor);
+  out << to_string(spec) << '\n';
+  if (!spec.has_shard()) {
+    out << "rank " << spec.mesh().world().rank() << " is outside the mesh";
+    return out.str();
+  }
+  out << "rank " << spec.mesh().world().rank() << " holds";
+  for (const Box& box : spec.layout().boxes(*spec.mesh().coordinate())) {
+    out << ' ' << to_string(box);
+  }
+  out << (meta_of(tensor).local.numel() == 0 ? " nothing\n" : ":\n")
+      << meta_of(tensor).local;
+  return out.str();
+}
+
+std::vector<ChunkStorageMetadata> chunk_list(const at::Tensor& tensor) {
+  const DTensorSpec& spec = tessera::spec(tensor);
+  TORCH_CHECK_VALUE(
+      !spec.layout().has_partial(), "chunk_list(", to_string(spec), "), rank ",
+      spec.mesh().world().rank(),
+      ": a Partial tensor has addends, not chunks; redistribute() to Shard or "
+      "Replicate first");
+  std::vector<ChunkStorageMetadata> chunks;
+  if (spec.has_shard()) {
+    for (Box& box : spec.layout().boxes(*spec.mesh().coordinate())) {
+      chunks.push_back({std::move(box.offsets), std::move(box.sizes)});
+    }
+  }
+  return chunks;
+}
+
+}  // namespace tessera

@@ -1,0 +1,162 @@
+#include <tessera/tensor/factories.h>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/logspace.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <c10/util/Exception.h>
+#include <tensor/movement.h>
+#include <tensor/sharded_impl.h>
+#include <tessera/tensor/dtensor.h>
+
+namespace tessera {
+
+namespace {
+
+at::TensorOptions local_options(
+    const DeviceMesh& mesh, const at::TensorOptions& options) {
+  TORCH_CHECK_VALUE(
+      options.layout() == at::kStrided, "factory on ", to_string(mesh),
+      ": only strided tensors can be sharded; got layout ", options.layout());
+  TORCH_CHECK_VALUE(
+      !options.has_device() || options.device().is_meta() ||
+          options.device().type() == mesh.device_type(),
+      "factory on ", to_string(mesh),
+      ": the device must be of the mesh's type; got ", options.device(),
+      " and ", mesh.device_type());
+  at::TensorOptions local = options.requires_grad(false);
+  return options.has_device() ? local
+                              : local.device(c10::Device(mesh.device_type()));
+}
+
+SpecPtr factory_spec(
+    at::IntArrayRef sizes, const DeviceMesh& mesh,
+    const Placements& placements, const at::TensorOptions& options) {
+  return DTensorSpec::make(
+      mesh, placements, sizes.vec(),
+      c10::typeMetaToScalarType(options.dtype()));
+}
+
+at::Tensor finish(
+    const at::Tensor& shard, const SpecPtr& spec,
+    const at::TensorOptions& options) {
+  at::Tensor result = detail::wrap(shard, spec);
+  result.set_requires_grad(options.requires_grad());
+  return result;
+}
+
+// Cuts a whole value that every rank computes alike.
+at::Tensor cut(
+    const at::Tensor& whole, const DeviceMesh& mesh,
+    const Placements& placements, const at::TensorOptions& options) {
+  const SpecPtr spec = DTensorSpec::make(
+      mesh, placements, whole.sizes().vec(), whole.scalar_type());
+  return finish(detail::cut_shard(whole, *spec), spec, options);
+}
+
+// Draws on the mesh's first rank and scatters.
+template <class Draw>
+at::Tensor draw(
+    at::IntArrayRef sizes, const DeviceMesh& mesh,
+    const Placements& placements, const at::TensorOptions& options, Draw draw) {
+  const at::TensorOptions local = local_options(mesh, options);
+  const SpecPtr spec = factory_spec(sizes, mesh, placements, local);
+  const bool first = spec->has_shard() && mesh.whole().rank() == 0;
+  const at::Tensor whole = first ? draw(local) : at::empty(sizes, local);
+  return finish(detail::scatter_shard(whole, *spec, 0), spec, options);
+}
+
+}  // namespace
+
+at::Tensor empty(
+    at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options) {
+  const at::TensorOptions local = local_options(mesh, options);
+  const SpecPtr spec = factory_spec(sizes, mesh, placements, local);
+  return finish(at::empty(spec->local_shape(), local), spec, options);
+}
+
+at::Tensor full(
+    at::IntArrayRef sizes, const at::Scalar& value, const DeviceMesh& mesh,
+    const Placements& placements, at::TensorOptions options) {
+  at::TensorOptions local = local_options(mesh, options);
+  const SpecPtr spec = factory_spec(sizes, mesh, placements, local);
+  at::Tensor shard = at::full(spec->local_shape(), value, local);
+  if (spec->has_shard()) {
+    shard = detail::to_addend(shard, *spec);
+  }
+  return finish(shard, spec, options);
+}
+
+at::Tensor zeros(
+    at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options) {
+  return full(sizes, 0, mesh, placements, options.dtype(options.dtype()));
+}
+
+at::Tensor ones(
+    at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options) {
+  return full(sizes, 1, mesh, placements, options.dtype(options.dtype()));
+}
+
+at::Tensor arange(
+    const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
+    const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options) {
+  return cut(
+      at::arange(start, end, step, local_options(mesh, options)), mesh,
+      placements, options);
+}
+
+at::Tensor linspace(
+    const at::Scalar& start, const at::Scalar& end, int64_t steps,
+    const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options) {
+  return cut(
+      at::linspace(start, end, steps, local_options(mesh, options)), mesh,
+      placements, options);
+}
+
+at::Tensor logspace(
+    const at::Scalar& start, const at::Scalar& end, int64_t steps, double base,
+    const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options) {
+  return cut(
+      at::logspace(start, end, steps, base, local_options(mesh, options)),
+      mesh, placements, options);
+}
+
+at::Tensor rand(
+    at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options) {
+  return draw(
+      sizes, mesh, placements, options,
+      [&](const at::TensorOptions& local) { return at::rand(sizes, local); });
+}
+
+at::Tensor randn(
+    at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options) {
+  return draw(
+      sizes, mesh, placements, options,
+      [&](const at::TensorOptions& local) { return at::randn(sizes, local); });
+}
+
+at::Tensor randint(
+    int64_t low, int64_t high, at::IntArrayRef sizes, const DeviceMesh& mesh,
+    const Placements& placements, at::TensorOptions options) {
+  if (!options.has_dtype()) {
+    options = options.dtype(at::kLong);
+  }
+  return draw(
+      sizes, mesh, placements, options, [&](const at::TensorOptions& local) {
+        return at::randint(low, high, sizes, local);
+      });
+}
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+// Moves a shard's data from one set of placements to another on one mesh.
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <tessera/tensor/dtensor_spec.h>
+
+namespace tessera::detail {
+
+/// Returns this rank's shard in placements `target`, given the one in `source`.
+/// Gathers what is cut differently, innermost cut first, reduces Partials, then
+/// cuts. The result may share memory with `local` where nothing had to move.
+at::Tensor move_shard(
+    const at::Tensor& local, const DTensorSpec& source,
+    const Placements& target);
+
+/// Returns this rank's shard of a whole value; no communication.
+at::Tensor cut_shard(const at::Tensor& whole, const DTensorSpec& target);
+
+/// Turns a value that all ranks hold into this rank's addend, along every mesh
+/// dim on which `target` is Partial.
+at::Tensor to_addend(const at::Tensor& value, const DTensorSpec& target);
+
+/// Sends the value that coordinate `source` of every mesh dim holds to all
+/// ranks, cut as `target` says. `tensor` has the global shape on every rank.
+at::Tensor scatter_shard(
+    const at::Tensor& tensor, const DTensorSpec& target, int64_t source);
+
+/// Makes every rank of the mesh hold the first rank's tensors: shapes, dtypes
+/// and data. Ranks other than the first pass anything; theirs are made on
+/// `device`. Returns on all ranks whether the first one said `ok`.
+bool share_from_first(
+    std::vector<at::Tensor>& tensors, const DeviceMesh& mesh,
+    c10::Device device, bool ok);
+
+/// Returns all Replicate.
+Placements replicated(const DeviceMesh& mesh);
+
+}  // namespace tessera::detail

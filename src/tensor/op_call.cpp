@@ -1,0 +1,114 @@
+#include <tensor/op_call.h>
+
+#include <sstream>
+
+#include <c10/util/Exception.h>
+#include <tensor/dispatch.h>
+#include <tessera/layout/notation.h>
+
+namespace tessera::detail {
+
+namespace {
+
+void print_tensor(std::ostream& out, const at::Tensor& t) {
+  if (!t.defined()) {
+    out << "undefined";
+  } else if (is_sharded(t)) {
+    out << dtype_name(t.scalar_type()) << shape_to_string(t.sizes().vec())
+        << ' ' << to_string(spec_of(t).placements());
+  } else {
+    out << dtype_name(t.scalar_type()) << shape_to_string(t.sizes().vec())
+        << " plain";
+  }
+}
+
+void print_value(std::ostream& out, const c10::IValue& value) {
+  if (value.isTensor()) {
+    print_tensor(out, value.toTensor());
+  } else if (value.isTensorList()) {
+    const char* separator = "[";
+    for (const at::Tensor& t : value.toTensorVector()) {
+      out << separator;
+      print_tensor(out, t);
+      separator = "; ";
+    }
+    out << ']';
+  } else {
+    out << value;
+  }
+}
+
+}  // namespace
+
+const DeviceMesh* OpCall::mesh() const {
+  const DeviceMesh* mesh = nullptr;
+  for_each_argument_tensor([&](const at::Tensor& t) {
+    if (mesh == nullptr && is_sharded(t)) {
+      mesh = &spec_of(t).mesh();
+    }
+  });
+  return mesh;
+}
+
+void OpCall::check_one_mesh() const {
+  const DeviceMesh* first = mesh();
+  for_each_argument_tensor([&](const at::Tensor& t) {
+    if (!is_sharded(t)) {
+      return;
+    }
+    const DeviceMesh& other = spec_of(t).mesh();
+    if (&other == first) {
+      return;
+    }
+    TORCH_CHECK_VALUE(
+        other.world().rank() == first->world().rank(), describe(),
+        ": the tensors belong to different ranks, ", first->world().rank(),
+        " and ", other.world().rank(),
+        "; every rank needs tensors and modules of its own");
+    TORCH_CHECK_VALUE(
+        other == *first, describe(),
+        ": the tensors live on different meshes; got ", to_string(*first),
+        " and ", to_string(other), "; redistribute one of them first");
+  });
+}
+
+void OpCall::check_no_mix() const {
+  if (PlainIsReplicated::active()) {
+    return;
+  }
+  bool sharded = false;
+  bool plain = false;
+  for_each_argument_tensor([&](const at::Tensor& t) {
+    if (is_sharded(t)) {
+      sharded = true;
+    } else if (t.defined() && t.dim() > 0) {
+      plain = true;
+    }
+  });
+  TORCH_CHECK_VALUE(
+      !(sharded && plain), describe(),
+      ": plain and sharded tensors are mixed; distribute_tensor() the plain "
+      "one, or hold a tessera::ImplicitReplication where it is equal on all "
+      "ranks (for an optimizer that ran before its parameters were sharded, "
+      "call distribute_optimizer())");
+}
+
+std::string OpCall::describe() const {
+  std::ostringstream out;
+  out << op_.operator_name().name;
+  if (!op_.operator_name().overload_name.empty()) {
+    out << '.' << op_.operator_name().overload_name;
+  }
+  out << '(';
+  for (size_t i = 0; i < count_; ++i) {
+    out << (i == 0 ? "" : ", ");
+    print_value(out, argument(i));
+  }
+  out << ')';
+  if (const DeviceMesh* on = mesh()) {
+    out << " on " << to_string(*on) << ", rank " << on->world().rank();
+  }
+  return out.str();
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,82 @@
+#include <tensor/op_traits.h>
+
+#include <atomic>
+#include <string_view>
+#include <unordered_map>
+
+#include <ATen/core/enum_tag.h>
+
+namespace tessera::detail {
+
+namespace {
+
+std::atomic<uint64_t> removals{0};
+
+// Elementwise operators that LibTorch does not tag as pointwise.
+bool is_untagged_elementwise(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      "aten::clone",      "aten::_to_copy",   "aten::empty_like",
+      "aten::zeros_like", "aten::ones_like",  "aten::full_like",
+      "aten::fill_",      "aten::fill",       "aten::zero_",
+      "aten::zero",       "aten::alias_copy", "aten::detach_copy"};
+  for (std::string_view known : kNames) {
+    if (name == known) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool passes_partial(std::string_view name) {
+  return name == "aten::clone" || name == "aten::empty_like" ||
+         name == "aten::alias_copy" || name == "aten::detach_copy";
+}
+
+bool returns_view(const c10::FunctionSchema& schema) {
+  for (const auto& result : schema.returns()) {
+    const auto* alias = result.alias_info();
+    if (alias != nullptr && !alias->isWrite()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+OpTraits find_traits(const c10::OperatorHandle& op) {
+  const std::string_view name = op.operator_name().name;
+  OpTraits traits;
+  traits.is_view = returns_view(op.schema());
+  traits.is_random = op.hasTag(at::Tag::nondeterministic_seeded);
+  traits.is_elementwise =
+      !traits.is_view && !traits.is_random &&
+      (op.hasTag(at::Tag::pointwise) || is_untagged_elementwise(name));
+  traits.passes_partial = passes_partial(name);
+  traits.special = special_kernel(op.operator_name());
+  return traits;
+}
+
+}  // namespace
+
+void forget_traits() {
+  removals.fetch_add(1, std::memory_order_relaxed);
+}
+
+const OpTraits& traits_of(const c10::OperatorHandle& op) {
+  struct Cache {
+    uint64_t removals = 0;
+    std::unordered_map<const c10::FunctionSchema*, OpTraits> traits;
+  };
+  thread_local Cache cache;
+  const uint64_t now = removals.load(std::memory_order_relaxed);
+  if (cache.removals != now) {
+    cache.traits.clear();
+    cache.removals = now;
+  }
+  auto [it, missing] = cache.traits.try_emplace(&op.schema());
+  if (missing) {
+    it->second = find_traits(op);
+  }
+  return it->second;
+}
+
+}  // namespace tessera::detail

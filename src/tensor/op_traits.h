@@ -1,0 +1,33 @@
+// What the dispatcher needs to know about an operator, found out once.
+#pragma once
+
+#include <tensor/op_call.h>
+
+namespace tessera::detail {
+
+/// Runs a call by itself: takes the arguments off the stack and leaves the
+/// results.
+using SpecialKernel = void (*)(const OpCall&);
+
+struct OpTraits {
+  /// The result shows memory of the first argument.
+  bool is_view = false;
+  /// Results depend on a generator.
+  bool is_random = false;
+  /// Element i of each result depends on elements i of the arguments only, so
+  /// tensors of one layout can stay as they are.
+  bool is_elementwise = false;
+  /// Holds for Partial tensors too.
+  bool passes_partial = false;
+  SpecialKernel special = nullptr;
+};
+
+/// Returns the traits of an operator.
+const OpTraits& traits_of(const c10::OperatorHandle& op);
+/// Drops what is known, since an operator was removed.
+void forget_traits();
+
+/// Returns the kernel of an operator that no general way serves, or nullptr.
+SpecialKernel special_kernel(const c10::OperatorName& name);
+
+}  // namespace tessera::detail

@@ -1,0 +1,129 @@
+#include <tensor/strides.h>
+#include <tensor/ways.h>
+
+namespace tessera::detail {
+
+namespace {
+
+// Finds the tensor whose layout all others must share: the first that is
+// written, else the first that has dims.
+const at::Tensor* find_reference(const OpCall& call) {
+  const at::Tensor* first = nullptr;
+  for (size_t i = 0; i < call.size(); ++i) {
+    const c10::IValue& value = call.argument(i);
+    if (!value.isTensor() || !is_sharded(value.toTensor())) {
+      continue;
+    }
+    const at::Tensor& t = value.toTensor();
+    if (call.writes(i)) {
+      return &t;
+    }
+    if (first == nullptr && t.dim() > 0) {
+      first = &t;
+    }
+  }
+  return first;
+}
+
+bool is_replicated_scalar(const at::Tensor& t) {
+  return t.dim() == 0 && (!is_sharded(t) || spec_of(t).is_replicated());
+}
+
+bool shares_layout(
+    const OpCall& call, const OpTraits& traits, const DTensorSpec& layout) {
+  if (layout.layout().has_partial() && !traits.passes_partial) {
+    return false;
+  }
+  for (size_t i = 0; i < call.size(); ++i) {
+    const c10::IValue& value = call.argument(i);
+    if (value.isList() && !value.isIntList() && !value.isDoubleList() &&
+        !value.isBoolList()) {
+      return false;  // lists of tensors go the other way
+    }
+    if (!value.isTensor() || !value.toTensor().defined()) {
+      continue;
+    }
+    const at::Tensor& t = value.toTensor();
+    if (is_sharded(t) && spec_of(t).shape() == layout.shape() &&
+        spec_of(t).placements() == layout.placements()) {
+      continue;
+    }
+    if (!is_replicated_scalar(t)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+c10::MemoryFormat wanted_format(const OpCall& call) {
+  const auto& arguments = call.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == "memory_format" && !call.argument(i).isNone()) {
+      return call.argument(i).toMemoryFormat();
+    }
+  }
+  return c10::MemoryFormat::Preserve;
+}
+
+// The strides of the results, from what all ranks know: the arguments' strides
+// where they agree, else contiguous.
+std::vector<int64_t> result_strides(
+    const OpCall& call, const DTensorSpec& layout) {
+  bool agree = true;
+  call.for_each_argument_tensor([&](const at::Tensor& t) {
+    if (is_sharded(t) && t.dim() > 0) {
+      agree = agree && spec_of(t).strides() == layout.strides();
+    }
+  });
+  return agree ? strides_in_format(
+                     layout.shape(), layout.strides(), wanted_format(call))
+               : contiguous_strides(layout.shape());
+}
+
+}  // namespace
+
+bool run_on_shards(const OpCall& call, const OpTraits& traits) {
+  const at::Tensor* reference = find_reference(call);
+  if (reference == nullptr || spec_of(*reference).is_replicated() ||
+      !shares_layout(call, traits, spec_of(*reference))) {
+    return false;
+  }
+  const at::Tensor kept = *reference;  // the stack is about to change
+  const DTensorSpec& layout = spec_of(kept);
+  const std::vector<int64_t> strides = result_strides(call, layout);
+  std::vector<at::Tensor> written;
+  for (size_t i = 0; i < call.size(); ++i) {
+    if (call.writes(i) && call.argument(i).isTensor()) {
+      written.push_back(call.argument(i).toTensor());
+    }
+  }
+  call.map_argument_tensors([](const at::Tensor& t) {
+    return is_sharded(t) ? fresh_local(t) : t;
+  });
+  call.op().callBoxed(call.stack());
+  for (const at::Tensor& t : written) {
+    after_write(t);
+  }
+  auto& stack = *call.stack();
+  const size_t results = stack.size() - call.schema().returns().size();
+  size_t next_written = 0;
+  for (size_t i = results; i < stack.size(); ++i) {
+    const auto* alias = call.schema().returns()[i - results].alias_info();
+    const bool returns_written = alias != nullptr && alias->isWrite();
+    if (returns_written && next_written < written.size()) {
+      stack[i] = written[next_written++];
+      continue;
+    }
+    map_tensors(stack[i], [&](const at::Tensor& t) {
+      return t.defined()
+                 ? wrap(
+                       t, DTensorSpec::make(
+                              layout.mesh(), layout.placements(),
+                              layout.shape(), strides, t.scalar_type()))
+                 : t;
+    });
+  }
+  return true;
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,202 @@
+#include <algorithm>
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <tensor/movement.h>
+#include <tensor/ways.h>
+
+namespace tessera::detail {
+
+namespace {
+
+// A tensor that the call writes, and what stands in for it on the stack.
+struct Written {
+  at::Tensor tensor;
+  std::shared_ptr<Whole> whole;  // not set for replicated and plain tensors
+  at::Tensor value;
+};
+
+struct Arguments {
+  std::vector<Written> written;
+  std::shared_ptr<Whole> viewed;  // the copy that a view's results point into
+};
+
+at::Tensor stand_in(
+    const at::Tensor& t, bool is_written, bool is_viewed, Arguments& arguments) {
+  if (!is_sharded(t)) {
+    if (is_written && t.defined()) {
+      arguments.written.push_back({t, nullptr, t});
+    }
+    return t;
+  }
+  if (spec_of(t).is_replicated()) {
+    const at::Tensor& local = fresh_local(t);
+    if (is_viewed) {
+      arguments.viewed = meta_of(t).whole;
+    }
+    if (is_written) {
+      arguments.written.push_back({t, nullptr, local});
+    }
+    return local;
+  }
+  if (!is_written && !is_viewed) {
+    return replicated_value(t);
+  }
+  std::shared_ptr<Whole> whole = whole_of(t);
+  if (is_viewed) {
+    arguments.viewed = whole;
+  }
+  if (is_written) {
+    arguments.written.push_back({t, whole, whole->value});
+  }
+  return whole->value;
+}
+
+Arguments gather_arguments(const OpCall& call, const OpTraits& traits) {
+  Arguments arguments;
+  for (size_t i = 0; i < call.size(); ++i) {
+    const bool is_viewed =
+        traits.is_view && call.schema().arguments()[i].alias_info() != nullptr;
+    map_tensors(call.argument(i), [&](const at::Tensor& t) {
+      return stand_in(t, call.writes(i), is_viewed, arguments);
+    });
+  }
+  return arguments;
+}
+
+// Out variants may have resized what they wrote; the layout stays where it
+// still fits and is replicated where not.
+void adopt_new_shape(const Written& w, const std::string& call) {
+  const DTensorSpec& old = spec_of(w.tensor);
+  Placements placements = old.placements();
+  for (Placement& p : placements) {
+    const bool fits = !p.is_shard() ||
+                      (p.kind() != Placement::Kind::kRaggedShard &&
+                       p.dim() < w.value.dim());
+    if (!fits) {
+      p = Replicate();
+    }
+  }
+  TORCH_CHECK_VALUE(
+      !meta_of(w.tensor).whole, call,
+      ": a view of a sharded tensor cannot change its shape in place; got ",
+      w.tensor.sizes(), " and ", w.value.sizes(), "; clone() the view first");
+  const SpecPtr spec = DTensorSpec::make(
+      old.mesh(), placements, w.value.sizes().vec(), w.value.strides().vec(),
+      w.value.scalar_type());
+  install(w.tensor, cut_shard(w.value, *spec), spec);
+}
+
+void cut_back(const Written& w, const std::string& call) {
+  if (!is_sharded(w.tensor)) {
+    return;
+  }
+  if (w.tensor.sizes() != w.value.sizes() ||
+      (!w.whole && w.tensor.strides() != w.value.strides())) {
+    adopt_new_shape(w, call);
+  } else if (w.whole) {
+    after_write(*w.whole);
+  } else {
+    after_write(w.tensor);
+  }
+}
+
+at::Tensor wrap_result(
+    const at::Tensor& t, const DeviceMesh& mesh,
+    const std::shared_ptr<Whole>& viewed, const std::string& call) {
+  if (!t.defined()) {
+    return t;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      t.layout() == at::kStrided, call, ": the result is ", t.layout(),
+      ", and sharded tensors are strided; apply the operator to "
+      "full_tensor() or to_local()");
+  return wrap_replicated(t, mesh, viewed);
+}
+
+// Random operators run on the mesh's first rank, and the others receive what it
+// drew: ranks that are threads share one default generator.
+void run_on_first(
+    const OpCall& call, Arguments& arguments, const DeviceMesh& mesh) {
+  auto& stack = *call.stack();
+  const bool first = mesh.whole().rank() == 0;
+  const size_t returns = call.schema().returns().size();
+  const c10::Device device(mesh.device_type());
+  std::vector<at::Tensor> drawn;
+  std::exception_ptr failure;
+  if (first) {
+    try {
+      call.op().callBoxed(call.stack());
+      for (size_t i = stack.size() - returns; i < stack.size(); ++i) {
+        for_each_tensor(
+            stack[i], [&](const at::Tensor& t) { drawn.push_back(t); });
+      }
+      for (const Written& w : arguments.written) {
+        drawn.push_back(w.value);
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  } else {
+    torch::jit::drop(stack, call.size());
+  }
+  const bool ok = share_from_first(
+      drawn, mesh, device, failure == nullptr);
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+  TORCH_CHECK(
+      ok, call.op().operator_name(), " on ", to_string(mesh), ", rank ",
+      mesh.world().rank(), ": the mesh's first rank, ",
+      mesh.mesh_shape().ranks().front(),
+      ", failed to run it; its own error says why");
+  if (first) {
+    return;
+  }
+  const size_t results = drawn.size() - arguments.written.size();
+  for (size_t i = 0; i < arguments.written.size(); ++i) {
+    arguments.written[i].value.copy_(drawn[results + i]);
+  }
+  size_t next = 0;
+  for (const auto& result : call.schema().returns()) {
+    if (result.type()->kind() == c10::TypeKind::ListType) {
+      stack.push_back(c10::List<at::Tensor>(c10::ArrayRef<at::Tensor>(
+          drawn.data() + next, results - next)));
+      next = results;
+    } else {
+      stack.push_back(next < results ? drawn[next++] : at::Tensor());
+    }
+  }
+}
+
+}  // namespace
+
+void run_replicated(const OpCall& call, const OpTraits& traits) {
+  const DeviceMesh mesh = *call.mesh();
+  const std::string text = call.op().operator_name().name;
+  Arguments arguments = gather_arguments(call, traits);
+  if (traits.is_random && mesh.size() > 1) {
+    run_on_first(call, arguments, mesh);
+  } else {
+    call.op().callBoxed(call.stack());
+  }
+  for (const Written& w : arguments.written) {
+    cut_back(w, text);
+  }
+  auto& stack = *call.stack();
+  const size_t results = stack.size() - call.schema().returns().size();
+  size_t next_written = 0;
+  for (size_t i = results; i < stack.size(); ++i) {
+    const auto* alias = call.schema().returns()[i - results].alias_info();
+    const bool returns_written = alias != nullptr && alias->isWrite();
+    if (returns_written && next_written < arguments.written.size()) {
+      stack[i] = arguments.written[next_written++].tensor;
+      continue;
+    }
+    map_tensors(stack[i], [&](const at::Tensor& t) {
+      return wrap_result(t, mesh, arguments.viewed, text);
+    });
+  }
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,269 @@
+// Operators that no general way serves: those that share or replace a shard,
+// fill it from a whole value, or change only sizes and strides.
+#include <algorithm>
+#include <string_view>
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <tensor/movement.h>
+#include <tensor/strides.h>
+#include <tensor/ways.h>
+
+namespace tessera::detail {
+
+namespace {
+
+void detach_kernel(const OpCall& call) {
+  call.finish(wrap_shared(call.argument(0).toTensor()));
+}
+
+// Writes `value`, plain and whole, or sharded in any way, into a shard.
+void copy_into(const at::Tensor& self, const at::Tensor& value) {
+  const DTensorSpec& spec = spec_of(self);
+  const at::Tensor local = fresh_local(self);
+  const bool same_shape = value.sizes() == self.sizes();
+  if (is_sharded(value) && same_shape) {
+    local.copy_(move_shard(
+        fresh_local(value), spec_of(value), spec.placements()));
+  } else {
+    const at::Tensor whole =
+        is_sharded(value) ? replicated_value(value) : value;
+    local.copy_(cut_shard(whole.expand(self.sizes()), spec));
+  }
+  after_write(self);
+}
+
+// A plain source of the global shape is legal: loading does that.
+void copy_kernel(const OpCall& call) {
+  const at::Tensor self = call.argument(0).toTensor();
+  const at::Tensor source = call.argument(1).toTensor();
+  if (is_sharded(self)) {
+    copy_into(self, source);
+  } else {
+    self.copy_(replicated_value(source));
+  }
+  call.finish(self);
+}
+
+// torch::load() sets storages; for a shard that means: take over the values.
+void set_kernel(const OpCall& call) {
+  const at::Tensor self = call.argument(0).toTensor();
+  const at::Tensor source = call.argument(1).toTensor();
+  TORCH_CHECK_VALUE(
+      is_sharded(self), call.describe(),
+      ": a plain tensor cannot take the storage of a sharded one; use "
+      "full_tensor() of the source");
+  TORCH_CHECK_VALUE(
+      source.sizes() == self.sizes(), call.describe(),
+      ": the source must have the global shape; got ", source.sizes(), " and ",
+      self.sizes());
+  copy_into(self, source);
+  call.finish(self);
+}
+
+void is_same_size_kernel(const OpCall& call) {
+  call.finish(
+      call.argument(0).toTensor().sizes() ==
+      call.argument(1).toTensor().sizes());
+}
+
+// new_zeros(self, size, ...): nothing of self is read but its options. A result
+// of self's shape gets self's layout.
+void new_kernel(const OpCall& call) {
+  const at::Tensor self = call.argument(0).toTensor();
+  const DTensorSpec& spec = spec_of(self);
+  const auto size = call.argument(1).toDimVector();
+  const bool same = at::IntArrayRef(size) == self.sizes() &&
+                    !spec.layout().has_partial() && !spec.is_replicated();
+  std::vector<int64_t> strides =
+      contiguous_strides(at::IntArrayRef(size.data(), size.size()));
+  const bool has_strides = call.schema().arguments()[2].name() == "stride";
+  if (has_strides) {
+    const auto given = call.argument(2).toDimVector();
+    strides.assign(given.begin(), given.end());
+  }
+  call.argument(0) = fresh_local(self);
+  if (same) {
+    call.argument(1) = spec.local_shape();
+    if (has_strides) {
+      call.argument(2) = contiguous_strides(spec.local_shape());
+    }
+  }
+  call.op().callBoxed(call.stack());
+  c10::IValue& result = call.stack()->back();
+  const at::Tensor made = result.toTensor();
+  result = same ? wrap(
+                      made, DTensorSpec::make(
+                                spec.mesh(), spec.placements(), spec.shape(),
+                                strides, made.scalar_type()))
+                : wrap_replicated(made, spec.mesh());
+}
+
+// Where each dim of the result comes from: an old dim, or -1 for a new one.
+using DimMap = std::vector<int64_t>;
+
+int64_t wrap_dim(int64_t dim, int64_t ndim) {
+  const int64_t range = std::max<int64_t>(ndim, 1);
+  TORCH_CHECK_INDEX(
+      dim >= -range && dim < range, "dim must be in [", -range, ", ",
+      range - 1, "]; got ", dim);
+  return dim < 0 ? dim + range : dim;
+}
+
+DimMap identity_map(int64_t ndim) {
+  DimMap map(static_cast<size_t>(ndim));
+  for (size_t d = 0; d < map.size(); ++d) {
+    map[d] = static_cast<int64_t>(d);
+  }
+  return map;
+}
+
+DimMap swapped(int64_t ndim, int64_t a, int64_t b) {
+  DimMap map = identity_map(ndim);
+  if (ndim > 0) {
+    std::swap(
+        map[static_cast<size_t>(wrap_dim(a, ndim))],
+        map[static_cast<size_t>(wrap_dim(b, ndim))]);
+  }
+  return map;
+}
+
+DimMap squeezed(const at::Tensor& self, const std::vector<int64_t>& dims) {
+  DimMap map;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    const bool named = std::any_of(dims.begin(), dims.end(), [&](int64_t n) {
+      return wrap_dim(n, self.dim()) == d;
+    });
+    if (!named || self.size(d) != 1) {
+      map.push_back(d);
+    }
+  }
+  return map;
+}
+
+DimMap dim_map(const OpCall& call, const at::Tensor& self) {
+  const std::string_view name = call.op().operator_name().name;
+  if (name == "aten::t_") {
+    return self.dim() < 2 ? identity_map(self.dim()) : swapped(2, 0, 1);
+  }
+  if (name == "aten::transpose_") {
+    return swapped(
+        self.dim(), call.argument(1).toInt(), call.argument(2).toInt());
+  }
+  if (name == "aten::unsqueeze_") {
+    DimMap map = identity_map(self.dim());
+    map.insert(
+        map.begin() + wrap_dim(call.argument(1).toInt(), self.dim() + 1), -1);
+    return map;
+  }
+  if (call.size() == 1) {
+    return squeezed(self, identity_map(self.dim()));
+  }
+  const c10::IValue& dims = call.argument(1);
+  return squeezed(
+      self, dims.isInt() ? std::vector<int64_t>{dims.toInt()}
+                         : dims.toIntVector());
+}
+
+// t_, transpose_, squeeze_, unsqueeze_: the shard keeps its memory, and its
+// placements follow the dims.
+void metadata_kernel(const OpCall& call) {
+  const at::Tensor self = call.argument(0).toTensor();
+  const DTensorSpec& old = spec_of(self);
+  TORCH_CHECK_VALUE(
+      !meta_of(self).whole, call.describe(),
+      ": self is a view of a sharded tensor, whose shape cannot change in "
+      "place; use the operator without the underscore");
+  const DimMap map = dim_map(call, self);
+  const at::Tensor& local = fresh_local(self);
+  std::vector<int64_t> shape, strides, local_shape, local_strides;
+  std::vector<int64_t> moved_to(static_cast<size_t>(self.dim()), -1);
+  for (size_t d = 0; d < map.size(); ++d) {
+    const int64_t from = map[d];
+    shape.push_back(from < 0 ? 1 : self.size(from));
+    strides.push_back(from < 0 ? 1 : self.stride(from));
+    local_shape.push_back(from < 0 ? 1 : local.size(from));
+    local_strides.push_back(from < 0 ? 1 : local.stride(from));
+    if (from >= 0) {
+      moved_to[static_cast<size_t>(from)] = static_cast<int64_t>(d);
+    }
+  }
+  Placements placements = old.placements();
+  for (Placement& p : placements) {
+    if (!p.is_shard()) {
+      continue;
+    }
+    const int64_t to = moved_to[static_cast<size_t>(p.dim())];
+    TORCH_CHECK_VALUE(
+        to >= 0, call.describe(), ": dim ", p.dim(),
+        " would vanish, and it is sharded; redistribute() it to Replicate "
+        "first");
+    p = p.with_dim(to);
+  }
+  const SpecPtr spec = DTensorSpec::make(
+      old.mesh(), placements, shape, strides, old.dtype());
+  install(self, local.as_strided(local_shape, local_strides), spec);
+  call.finish(self);
+}
+
+// resize_, set_, as_strided_ on a cut tensor would need a new shard.
+void refuse_or_run_kernel(const OpCall& call) {
+  const at::Tensor self = call.argument(0).toTensor();
+  const bool replicated = is_sharded(self) && spec_of(self).is_replicated();
+  const bool same_shape =
+      call.size() > 1 && call.argument(1).isIntList() &&
+      at::IntArrayRef(call.argument(1).toIntVector()) == self.sizes();
+  if (!replicated && same_shape &&
+      call.op().operator_name().name == "aten::resize_") {
+    call.finish(self);
+    return;
+  }
+  TORCH_CHECK_VALUE(
+      replicated, call.describe(),
+      ": a sharded tensor cannot change its memory in place; make a new one, "
+      "or redistribute() to Replicate first");
+  run_replicated(call, traits_of(call.op()));
+}
+
+}  // namespace
+
+SpecialKernel special_kernel(const c10::OperatorName& name) {
+  struct Entry {
+    std::string_view name;
+    SpecialKernel kernel;
+  };
+  static constexpr Entry kTable[] = {
+      {"aten::detach", detach_kernel},
+      {"aten::alias", detach_kernel},
+      {"aten::copy_", copy_kernel},
+      {"aten::set_.source_Tensor", set_kernel},
+      {"aten::is_same_size", is_same_size_kernel},
+      {"aten::new_empty", new_kernel},
+      {"aten::new_zeros", new_kernel},
+      {"aten::new_ones", new_kernel},
+      {"aten::new_full", new_kernel},
+      {"aten::new_empty_strided", new_kernel},
+      {"aten::t_", metadata_kernel},
+      {"aten::transpose_", metadata_kernel},
+      {"aten::squeeze_", metadata_kernel},
+      {"aten::squeeze_.dim", metadata_kernel},
+      {"aten::squeeze_.dims", metadata_kernel},
+      {"aten::unsqueeze_", metadata_kernel},
+      {"aten::resize_", refuse_or_run_kernel},
+      {"aten::as_strided_", refuse_or_run_kernel},
+      {"aten::set_", refuse_or_run_kernel},
+      {"aten::set_.source_Storage", refuse_or_run_kernel},
+      {"aten::set_.source_Storage_storage_offset", refuse_or_run_kernel},
+  };
+  const std::string full = name.overload_name.empty()
+                               ? name.name
+                               : name.name + "." + name.overload_name;
+  for (const Entry& entry : kTable) {
+    if (entry.name == full) {
+      return entry.kernel;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace tessera::detail

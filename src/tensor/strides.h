@@ -1,0 +1,24 @@
+// Strides of dense tensors.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <c10/core/MemoryFormat.h>
+#include <c10/util/ArrayRef.h>
+
+namespace tessera::detail {
+
+/// Returns row-major strides: [2, 3] -> [3, 1]. A dim of size 0 counts as 1,
+/// as in ATen.
+std::vector<int64_t> contiguous_strides(c10::IntArrayRef shape);
+
+/// Tells whether the elements fill their memory once, in any dim order.
+bool is_dense(c10::IntArrayRef shape, c10::IntArrayRef strides);
+
+/// Returns the strides of a dense copy in a memory format; `like` are those of
+/// the source, which kPreserve keeps where they are dense.
+std::vector<int64_t> strides_in_format(
+    c10::IntArrayRef shape, c10::IntArrayRef like, c10::MemoryFormat format);
+
+}  // namespace tessera::detail
