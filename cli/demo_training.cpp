@@ -14,6 +14,7 @@
 
 #include <tessera/comm/device_mesh.h>
 #include <tessera/layout/notation.h>
+#include <tessera/tensor/dtensor.h>
 
 #include "torch_part.h"
 
@@ -98,6 +99,73 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
+/// Copies the starting point into a fresh module.
+void load_values(SpiralNet& network, const std::vector<torch::Tensor>& values) {
+  const torch::NoGradGuard no_grad;
+  const auto parameters = network.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].copy_(values[i]);
+  }
+}
+
+std::vector<torch::Tensor> copy_values(const SpiralNet& network) {
+  std::vector<torch::Tensor> values;
+  for (const torch::Tensor& parameter : network.parameters()) {
+    values.push_back(parameter.detach().clone());
+  }
+  return values;
+}
+
+/// Shards the matrices by rows and replicates the rest, in place.
+void shard_parameters(SpiralNet& network, const DeviceMesh& mesh) {
+  for (const torch::Tensor& parameter : network.parameters()) {
+    make_dtensor_(
+        parameter, mesh, {parameter.dim() == 2 ? Shard(0) : Replicate()});
+  }
+}
+
+std::vector<DemoParameter> describe_parameters(const SpiralNet& network) {
+  std::vector<DemoParameter> parameters;
+  for (const auto& item : network.named_parameters()) {
+    const torch::Tensor& value = item.value();
+    parameters.push_back(
+        {item.key(), shape_to_string(value.sizes().vec()),
+         to_string(placements(value)),
+         shape_to_string(to_local(value.detach()).sizes().vec())});
+  }
+  return parameters;
+}
+
+/// Trains on one rank of the world; rank 0 fills in the result.
+void train_rank(
+    const std::vector<torch::Tensor>& start, const Data& data,
+    const DemoOptions& options, const DemoProgress& progress,
+    DemoResult& result) {
+  const DeviceMesh mesh = init_device_mesh(at::kCPU, {world_size()}, {"ranks"});
+  auto network = new_network(data.points.scalar_type());
+  load_values(*network, start);
+  shard_parameters(*network, mesh);
+  const Data inputs{
+      distribute_tensor(data.points, mesh, {Shard(0)}),
+      distribute_tensor(data.labels, mesh, {Shard(0)})};
+  const bool reports = rank() == 0;
+  if (reports) {
+    result.mesh = to_string(mesh);
+    result.parameters = describe_parameters(*network);
+  }
+  train(
+      *network, inputs, options.steps,
+      [](const torch::Tensor& loss) {
+        return full_tensor(loss.detach()).item<double>();
+      },
+      [&](int step, double loss) {
+        if (reports) {
+          result.sharded_losses.push_back(loss);
+          progress(true, step, loss);
+        }
+      });
+}
+
 }  // namespace
 
 DemoResult train_demo(
@@ -106,8 +174,9 @@ DemoResult train_demo(
   const Data data = two_spirals(dtype);
   torch::manual_seed(0);
   auto plain = new_network(dtype);
+  const std::vector<torch::Tensor> start = copy_values(*plain);
   DemoResult result;
-  const auto start = std::chrono::steady_clock::now();
+  auto begin = std::chrono::steady_clock::now();
   train(
       *plain, data, options.steps,
       [](const torch::Tensor& loss) { return loss.item<double>(); },
@@ -115,7 +184,12 @@ DemoResult train_demo(
         result.plain_losses.push_back(loss);
         progress(false, step, loss);
       });
-  result.plain_seconds = seconds_since(start);
+  result.plain_seconds = seconds_since(begin);
+  begin = std::chrono::steady_clock::now();
+  run_ranks(options.ranks, [&] {
+    train_rank(start, data, options, progress, result);
+  });
+  result.sharded_seconds = seconds_since(begin);
   return result;
 }
 
