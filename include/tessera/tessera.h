@@ -1,0 +1,19 @@
+// Everything a user needs: sharded tensors for LibTorch.
+//
+// Read in this order: layout (where does each element live), comm (who are the
+// ranks), tensor (make it look like one tensor), parallel (apply it to modules).
+#pragma once
+
+#include <tessera/comm/communicator.h>
+#include <tessera/comm/device_mesh.h>
+#include <tessera/comm/world.h>
+#include <tessera/layout/box.h>
+#include <tessera/layout/box_layout.h>
+#include <tessera/layout/layout.h>
+#include <tessera/layout/mesh_shape.h>
+#include <tessera/layout/notation.h>
+#include <tessera/layout/placement.h>
+#include <tessera/parallel/distribute_module.h>
+#include <tessera/tensor/dtensor.h>
+#include <tessera/tensor/dtensor_spec.h>
+#include <tessera/tensor/factories.h>
