@@ -14,6 +14,7 @@
 
 #include <tessera/comm/device_mesh.h>
 #include <tessera/layout/notation.h>
+#include <tessera/parallel/distribute_module.h>
 #include <tessera/tensor/dtensor.h>
 
 #include "torch_part.h"
@@ -77,17 +78,18 @@ std::shared_ptr<SpiralNet> new_network(torch::ScalarType dtype) {
   return network;
 }
 
-/// Trains and reports each step's loss; read_loss turns the loss into a number.
-template <typename ReadLoss, typename Report>
+/// Trains and reports each step's loss. The same code for both runs: `forward`
+/// calls the network, read_loss turns the loss into a number.
+template <typename Forward, typename ReadLoss, typename Report>
 void train(
-    SpiralNet& network, const Data& data, int steps, ReadLoss read_loss,
-    Report report) {
+    Forward& forward, SpiralNet& network, const Data& data, int steps,
+    ReadLoss read_loss, Report report) {
   torch::optim::AdamW optimizer(
       network.parameters(), torch::optim::AdamWOptions(kLearningRate));
   for (int step = 1; step <= steps; ++step) {
     optimizer.zero_grad();
     const torch::Tensor loss = torch::binary_cross_entropy_with_logits(
-        network.forward(data.points), data.labels);
+        forward(data.points), data.labels);
     loss.backward();
     optimizer.step();
     report(step, read_loss(loss));
@@ -116,12 +118,23 @@ std::vector<torch::Tensor> copy_values(const SpiralNet& network) {
   return values;
 }
 
-/// Shards the matrices by rows and replicates the rest, in place.
-void shard_parameters(SpiralNet& network, const DeviceMesh& mesh) {
-  for (const torch::Tensor& parameter : network.parameters()) {
-    make_dtensor_(
-        parameter, mesh, {parameter.dim() == 2 ? Shard(0) : Replicate()});
+/// Shards the matrices of one sub-module by rows; the rest is replicated.
+void shard_matrices(
+    const std::string&, torch::nn::Module& module, const DeviceMesh& mesh) {
+  for (const torch::Tensor& parameter : module.parameters(/*recurse=*/false)) {
+    if (parameter.dim() == 2) {
+      make_dtensor_(parameter, mesh, {Shard(0)});
+    }
   }
+}
+
+/// Shards a batch along its first dim.
+std::vector<torch::Tensor> shard_batch(
+    std::vector<torch::Tensor> tensors, const DeviceMesh& mesh) {
+  for (torch::Tensor& tensor : tensors) {
+    tensor = distribute_tensor(tensor, mesh, {Shard(0)});
+  }
+  return tensors;
 }
 
 std::vector<DemoParameter> describe_parameters(const SpiralNet& network) {
@@ -144,17 +157,16 @@ void train_rank(
   const DeviceMesh mesh = init_device_mesh(at::kCPU, {world_size()}, {"ranks"});
   auto network = new_network(data.points.scalar_type());
   load_values(*network, start);
-  shard_parameters(*network, mesh);
+  auto sharded = distribute_module(network, mesh, shard_matrices, shard_batch);
   const Data inputs{
-      distribute_tensor(data.points, mesh, {Shard(0)}),
-      distribute_tensor(data.labels, mesh, {Shard(0)})};
+      data.points, distribute_tensor(data.labels, mesh, {Shard(0)})};
   const bool reports = rank() == 0;
   if (reports) {
     result.mesh = to_string(mesh);
     result.parameters = describe_parameters(*network);
   }
   train(
-      *network, inputs, options.steps,
+      sharded, *network, inputs, options.steps,
       [](const torch::Tensor& loss) {
         return full_tensor(loss.detach()).item<double>();
       },
@@ -177,8 +189,11 @@ DemoResult train_demo(
   const std::vector<torch::Tensor> start = copy_values(*plain);
   DemoResult result;
   auto begin = std::chrono::steady_clock::now();
+  const auto forward = [&](const torch::Tensor& points) {
+    return plain->forward(points);
+  };
   train(
-      *plain, data, options.steps,
+      forward, *plain, data, options.steps,
       [](const torch::Tensor& loss) { return loss.item<double>(); },
       [&](int step, double loss) {
         result.plain_losses.push_back(loss);
