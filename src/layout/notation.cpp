@@ -84,7 +84,7 @@ Placement read_placement(Cursor& cursor) {
     return Partial(op);
   }
   Placement shard = read_shard(cursor, word);
-  if (cursor.accept("[")) {
+  if (!cursor.on_blank() && cursor.accept("[")) {
     cursor.skip_blanks();
     const size_t at = cursor.offset();
     const int64_t turn = cursor.number("a turn");
