@@ -79,8 +79,7 @@ class Communicator {
       const at::Tensor& output, const at::Tensor& input,
       const std::vector<int64_t>& counts, ReduceOp op = ReduceOp::kSum) const;
   /// Reduces over ranks, in place, on every rank.
-  void all_reduce(
-      const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
   /// Sends the r-th run of the input to rank r; receives in rank order.
   void all_to_all(const at::Tensor& output, const at::Tensor& input) const;
   void all_to_all_v(
@@ -133,10 +132,8 @@ class Communicator {
   Work gather_async(
       const at::Tensor& output, const at::Tensor& input,
       const std::vector<int64_t>& counts, int64_t root) const;
-  Work send_async(
-      const at::Tensor& tensor, int64_t dst, int64_t tag = 0) const;
-  Work recv_async(
-      const at::Tensor& tensor, int64_t src, int64_t tag = 0) const;
+  Work send_async(const at::Tensor& tensor, int64_t dst, int64_t tag = 0) const;
+  Work recv_async(const at::Tensor& tensor, int64_t src, int64_t tag = 0) const;
 
  private:
   std::shared_ptr<detail::CommunicatorImpl> impl_;

@@ -80,6 +80,9 @@ class DeviceMesh {
  private:
   struct State;
   explicit DeviceMesh(std::shared_ptr<State> state);
+  DeviceMesh with_shape(MeshShape shape) const;
+  int64_t only_dim(const char* call) const;
+  void check_member(const char* call) const;
   std::shared_ptr<State> state_;
 };
 

@@ -3,7 +3,7 @@
 #include <ostream>
 #include <utility>
 
-#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 namespace tessera::detail {
 namespace {
@@ -17,10 +17,10 @@ std::string list(const std::vector<int64_t>& values, const char* separator) {
 }
 
 std::string describe_tensor(const at::Tensor& tensor) {
-  std::string text = dtype_name(tensor.scalar_type()) + "[" +
-                     std::to_string(tensor.numel()) + "]";
+  std::string text =
+      c10::str(dtype_name(tensor.scalar_type()), "[", tensor.numel(), "]");
   if (!tensor.is_cpu()) {
-    text += " " + tensor.device().str();
+    text.append(" ").append(tensor.device().str());
   }
   return text;
 }
@@ -92,29 +92,32 @@ std::string describe(const CollectiveCall& call) {
   if (call.kind == CallKind::kBarrier || call.kind == CallKind::kSplit) {
     return text + "()";
   }
-  text += "(" + describe_tensor(call.sample());
+  text += c10::str("(", describe_tensor(call.sample()));
   if (call.kind == CallKind::kAllToAll) {
-    text += ", input counts " + list(call.input_counts, " ") +
-            ", output counts " + list(call.output_counts, " ");
+    text += c10::str(
+        ", input counts ", list(call.input_counts, " "), ", output counts ",
+        list(call.output_counts, " "));
   } else if (!call.input_counts.empty() || !call.output_counts.empty()) {
-    text += ", counts " + list(call.input_counts, " ") +
-            list(call.output_counts, " ");
+    text += c10::str(
+        ", counts ", list(call.input_counts, " "),
+        list(call.output_counts, " "));
   }
   if (is_reduction(call.kind)) {
-    text += std::string(", ") + to_string(call.reduce_op);
+    text += c10::str(", ", to_string(call.reduce_op));
   }
   if (has_root(call.kind)) {
-    text += ", root " + std::to_string(call.peer);
+    text += c10::str(", root ", call.peer);
   }
   if (is_point_to_point(call.kind)) {
-    text += (call.kind == CallKind::kSend ? ", to " : ", from ") +
-            std::to_string(call.peer) + ", tag " + std::to_string(call.tag);
+    text += c10::str(
+        call.kind == CallKind::kSend ? ", to " : ", from ", call.peer, ", tag ",
+        call.tag);
   }
   return text + ")";
 }
 
 std::string describe_group(const std::vector<int64_t>& ranks) {
-  return "group {" + list(ranks, ", ") + "}";
+  return c10::str("group {", list(ranks, ", "), "}");
 }
 
 std::ostream& operator<<(std::ostream& out, const CallSite& site) {
@@ -129,8 +132,9 @@ std::string disagreement(
     return "the operation";
   }
   if (a.stamp != b.stamp) {
-    return "the number of random operations so far (" +
-           std::to_string(a.stamp) + " and " + std::to_string(b.stamp) + ")";
+    return c10::str(
+        "the number of random operations so far (", a.stamp, " and ", b.stamp,
+        ")");
   }
   if (has_root(a.kind) && a.peer != b.peer) {
     return "the root";

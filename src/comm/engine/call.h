@@ -38,7 +38,7 @@ enum class CallKind : uint8_t {
 ///   all_to_all                  both
 struct CollectiveCall {
   CallKind kind = CallKind::kBarrier;
-  at::Tensor input = {};   // contiguous; undefined where this rank gives nothing
+  at::Tensor input = {};  // contiguous; undefined where this rank gives nothing
   at::Tensor output = {};  // contiguous; undefined where this rank gets nothing
   std::vector<int64_t> input_counts = {};
   std::vector<int64_t> output_counts = {};

@@ -79,9 +79,8 @@ void prepare_libtorch() {
   static const bool prepared = [] {
     std::thread([] {
       at::detail::getDefaultCPUGenerator();
-      const at::Tensor x =
-          at::ones({2}, at::TensorOptions().requires_grad(true));
-      (x * x).sum().backward();
+      const at::Tensor x = at::ones({2}).set_requires_grad(true);
+      x.mul(x).sum().backward();
     }).join();
     return true;
   }();

@@ -17,7 +17,7 @@ constexpr auto kDeadlockGrace = std::chrono::milliseconds(20);
 std::string rank_list(const std::vector<int64_t>& ranks) {
   std::string text = ranks.size() == 1 ? "rank" : "ranks";
   for (const int64_t rank : ranks) {
-    text += " " + std::to_string(rank);
+    text += c10::str(" ", rank);
   }
   return text;
 }
@@ -139,7 +139,7 @@ void ThreadsWorld::report_deadlock() {
   std::string text = "deadlock, every rank waits for a call that none makes:";
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const Operation* operation = ranks_[r].waits_for;
-    text += (r == 0 ? " rank " : "; rank ") + std::to_string(r);
+    text += c10::str(r == 0 ? " rank " : "; rank ", r);
     if (operation == nullptr) {
       text += " has ended";
       continue;
