@@ -121,9 +121,9 @@ void print_checks(const std::vector<Check>& checks) {
   std::string text;
   for (const Check& check : checks) {
     text += colored_word(check.status, terminal.color) + "  " +
-            pad_right(check.name, 16) + check.found + "\n";
+            pad_right(check.name, 17) + check.found + "\n";
     if (!check.advice.empty()) {
-      text += repeat(" ", 22) + "-> " + check.advice + "\n";
+      text += repeat(" ", 23) + "-> " + check.advice + "\n";
     }
   }
   print(text);

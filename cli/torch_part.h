@@ -21,7 +21,7 @@ struct Check {
 
 struct DemoOptions {
   int ranks = 4;
-  int steps = 200;
+  int steps = 400;
   bool float32 = false;
 };
 

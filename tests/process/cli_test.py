@@ -356,7 +356,8 @@ class DoctorTest(unittest.TestCase):
     def test_a_working_machine_is_usable(self):
         done = tessera("doctor")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        for word in ("libtorch", "engine threads", "cuda", "cpu", "mpi"):
+        for word in ("libtorch", "engine threads", "sharded tensors", "cuda",
+                     "cpu", "mpi"):
             self.assertIn(word, done.stdout)
 
     def test_json_lists_every_check(self):
