@@ -18,10 +18,10 @@ struct ImplAccess : c10::TensorImpl {
 
 // All wrappers of a device have one key set, so that they can stand in for each
 // other (set_data, module->clone()).
-c10::DispatchKeySet backend_keys(c10::Device device) {
+c10::DispatchKeySet backend_keys(const at::Tensor& local) {
   return c10::DispatchKeySet(kShardedKey) |
          c10::getAutocastRelatedKeySetFromBackend(
-             c10::toBackendComponent(device.type()));
+             local.key_set().highestBackendKey());
 }
 
 const std::string& data_pointer_error() {
@@ -51,7 +51,7 @@ at::Tensor make_wrapper(
     c10::intrusive_ptr<ShardedMeta> meta) {
   ensure_registered();
   auto t = at::detail::make_tensor<c10::TensorImpl>(
-      backend_keys(local.device()), local.dtype(), local.device());
+      backend_keys(local), local.dtype(), local.device());
   auto* impl = t.unsafeGetTensorImpl();
   attach(impl, local, spec, std::move(meta));
   impl->_set_conj(local.is_conj());
@@ -119,7 +119,7 @@ void install(
   ensure_registered();
   check_shard(local, *spec);
   auto* impl = t.unsafeGetTensorImpl();
-  auto keys = backend_keys(local.device());
+  auto keys = backend_keys(local);
   if (!t.is_inference()) {
     keys = keys | c10::getAutogradRelatedKeySetFromBackend(
                       c10::BackendComponent::PrivateUse3Bit);
