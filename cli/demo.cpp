@@ -1,5 +1,6 @@
 // tessera demo: a module of a user's own class, trained plainly and on N thread
 // ranks with sharded parameters; the two loss curves must be the same.
+#include <c10/util/Exception.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "chart.h"
@@ -144,6 +146,15 @@ void print_result_json(const DemoResult& result, const DemoOptions& options) {
   print(json.dump() + "\n");
 }
 
+/// Trains; an error in there is no mistake of the command line.
+DemoResult train(const DemoOptions& options, const DemoProgress& progress) {
+  try {
+    return load_torch_part().train(options, progress);
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(error.what_without_backtrace());
+  }
+}
+
 int run_demo(const DemoSettings& settings) {
   const DemoOptions& options = settings.training;
   const Terminal terminal = detect_terminal(STDOUT_FILENO, settings.ascii);
@@ -154,7 +165,7 @@ int run_demo(const DemoSettings& settings) {
         counted(options.steps, "AdamW step") + ", " + settings.dtype + "\n");
     progress = ProgressReport(options, terminal);
   }
-  const DemoResult result = load_torch_part().train(options, progress);
+  const DemoResult result = train(options, progress);
   if (settings.json) {
     print_result_json(result, options);
   } else {

@@ -31,12 +31,14 @@ std::string loaded_version() {
     return "unknown";
   }
   const size_t from = begin + key.size();
-  return config.substr(from, config.find_first_of(", \n", from) - from);
+  // "2.11.0+cu130" and "2.11.0" are one version.
+  return config.substr(from, config.find_first_of("+, \n", from) - from);
 }
 
 Check check_version() {
   const std::string loaded = loaded_version();
-  const std::string built = TESSERA_BUILD_TORCH;
+  std::string built = TESSERA_BUILD_TORCH;
+  built = built.substr(0, built.find('+'));
   if (loaded == built) {
     return {"libtorch", Status::kOk, loaded + " loaded, as built", ""};
   }
