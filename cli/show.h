@@ -1,0 +1,49 @@
+// The parts of `tessera show`: a summary, a grid, a table, JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/layout/notation.h>
+
+#include "terminal.h"
+
+namespace tessera::cli {
+
+/// What holds over all ranks of a layout.
+struct ShardSummary {
+  std::vector<int64_t> smallest;  // local shape
+  std::vector<int64_t> largest;
+  int64_t empty_ranks = 0;
+};
+
+/// Returns the product of a shape; 1 for 0-d.
+int64_t element_count(const std::vector<int64_t>& shape);
+
+/// Looks at every shard of each tensor dim alone, so a 256x256 mesh costs
+/// 256 + 256; nothing when one dim is cut more than 2^20 times.
+std::optional<ShardSummary> summarize(const Layout& layout);
+/// Prints the summary as one line.
+std::string summary_line(const Layout& layout);
+
+/// Draws a 1-d or 2-d tensor that is not empty: ranges of rows and columns,
+/// and in each cell the ranks that hold it. A 1-d tensor that is too wide
+/// becomes a table.
+std::string draw_grid(const Layout& layout, const Terminal& terminal);
+/// Tells whether draw_grid can draw this.
+bool fits_grid(const Layout& layout);
+
+/// Lists shards by rank: coordinate, local shape, boxes.
+std::string draw_table(const Layout& layout, const Terminal& terminal);
+/// Prints one rank, at a cost of O(mesh dims) plus its own boxes.
+std::string describe_rank(const Layout& layout, int64_t rank);
+
+/// Prints everything as JSON; with a rank, that rank alone and no summary.
+std::string show_json(const TypedLayout& typed, std::optional<int64_t> rank);
+
+/// Returns where a rank sits; a rank outside the mesh is a UsageError.
+std::vector<int64_t> coordinate_of_rank(const Layout& layout, int64_t rank);
+
+}  // namespace tessera::cli
