@@ -1,7 +1,8 @@
 // Everything a user needs: sharded tensors for LibTorch.
 //
 // Read in this order: layout (where does each element live), comm (who are the
-// ranks), tensor (make it look like one tensor), parallel (apply it to modules).
+// ranks), tensor (make it look like one tensor), parallel (apply it to
+// modules).
 #pragma once
 
 #include <tessera/comm/communicator.h>

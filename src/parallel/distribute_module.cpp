@@ -57,8 +57,8 @@ void distribute_state(
         tensor->sizes() == parameter.sizes(),
         "distribute_optimizer: the state must have the parameter's shape; got ",
         tensor->sizes(), " for ", to_string(layout));
-    *tensor = distribute_tensor(
-        tensor->detach(), layout.mesh(), layout.placements());
+    *tensor =
+        distribute_tensor(tensor->detach(), layout.mesh(), layout.placements());
   }
 }
 

@@ -68,8 +68,8 @@ void check_agreement(const at::Tensor& local, const DTensorSpec& spec) {
   for (size_t r = 0; r < verdicts.size(); ++r) {
     TORCH_CHECK_VALUE(
         verdicts[r] == "same", "from_local(", mine, "), rank ",
-        spec.mesh().world().rank(),
-        ": replicated shards differ; rank ", all.ranks()[r],
+        spec.mesh().world().rank(), ": replicated shards differ; rank ",
+        all.ranks()[r],
         " differs from the first of its replicas; broadcast the data first, or "
         "use Shard or Partial");
   }

@@ -168,8 +168,8 @@ at::Tensor from_local(
   TORCH_CHECK_NOT_IMPLEMENTED(
       local.layout() == at::kStrided, where("from_local", mesh),
       ": only strided tensors can be sharded; got layout ", local.layout());
-  const bool moves = local.device().type() != mesh.device_type() &&
-                     !local.is_meta();
+  const bool moves =
+      local.device().type() != mesh.device_type() && !local.is_meta();
   const at::Tensor here =
       moves ? local.to(c10::Device(mesh.device_type())) : local;
   const SpecPtr spec = spec_of_local(here, mesh, placements, options);
@@ -181,9 +181,8 @@ at::Tensor from_local(
   if (options.run_check && spec->has_shard()) {
     detail::check_agreement(here.detach(), *spec);
   }
-  at::Tensor shard = spec->has_shard()
-                         ? here.detach()
-                         : at::empty({0}, here.options());
+  at::Tensor shard =
+      spec->has_shard() ? here.detach() : at::empty({0}, here.options());
   at::Tensor result;
   if (spec->is_replicated() && spec->has_shard()) {
     result = detail::wrap_replicated(shard, mesh);
@@ -197,16 +196,15 @@ at::Tensor from_local(
 at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options) {
   const DTensorSpec& spec = tessera::spec(tensor);
   const Placements grad_placements =
-      options.grad_placements
-          ? Layout(
-                spec.shape(), spec.mesh().mesh_shape(),
-                *options.grad_placements)
-                .placements()
-          : without_partial(spec.placements());
+      options.grad_placements ? Layout(
+                                    spec.shape(), spec.mesh().mesh_shape(),
+                                    *options.grad_placements)
+                                    .placements()
+                              : without_partial(spec.placements());
   const auto& meta = detail::meta_of(tensor);
   // A view into a gathered copy is not this rank's memory: hand out a copy.
-  at::Tensor local = meta.whole ? detail::fresh_local(tensor).clone()
-                                : meta.local.detach();
+  at::Tensor local =
+      meta.whole ? detail::fresh_local(tensor).clone() : meta.local.detach();
   record<ToLocalBackward>(local, tensor, meta.spec, grad_placements);
   return local;
 }
@@ -231,8 +229,7 @@ at::Tensor redistribute(
                  ? detail::wrap_replicated(moved, source.mesh())
                  : detail::wrap(moved, target);
   }
-  record<RedistributeBackward>(
-      result, tensor, detail::meta_of(tensor).spec);
+  record<RedistributeBackward>(result, tensor, detail::meta_of(tensor).spec);
   return result;
 }
 
@@ -243,7 +240,8 @@ at::Tensor full_tensor(
       spec.has_shard(), "full_tensor(", to_string(spec), "), rank ",
       spec.mesh().world().rank(),
       ": this rank is outside the mesh and holds no part; ask on a rank of it");
-  return to_local(redistribute(tensor, detail::replicated(spec.mesh())), options);
+  return to_local(
+      redistribute(tensor, detail::replicated(spec.mesh())), options);
 }
 
 }  // namespace tessera

@@ -141,8 +141,8 @@ bool shallow_copy_kernel(const at::Tensor&, const at::Tensor&) {
 // with a CompositeExplicitAutograd(NonFunctional) kernel would take that one
 // instead, and those with a CompositeImplicitAutograd kernel would decompose
 // without raising the depth; each of these gets an explicit kernel. Operators
-// defined after us (custom ops, other libraries) are queued by a listener, which
-// runs under the dispatcher's lock, and registered at the next entry.
+// defined after us (custom ops, other libraries) are queued by a listener,
+// which runs under the dispatcher's lock, and registered at the next entry.
 class Registry {
  public:
   static Registry& instance() {
@@ -209,8 +209,8 @@ class Registry {
       }
     }
     // The dispatcher replays all known operators to a new listener.
-    handles_.push_back(dispatcher.addRegistrationListener(
-        std::make_unique<Listener>(*this)));
+    handles_.push_back(
+        dispatcher.addRegistrationListener(std::make_unique<Listener>(*this)));
     late_.clear();
     has_late_.store(false);
   }

@@ -89,8 +89,7 @@ void check_source(const DTensorSpec& spec, const DistributeOptions& options) {
 bool has_layout(
     const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements) {
-  const Layout wanted(
-      tensor.sizes().vec(), mesh.mesh_shape(), placements);
+  const Layout wanted(tensor.sizes().vec(), mesh.mesh_shape(), placements);
   return spec_of(tensor).mesh() == mesh &&
          spec_of(tensor).placements() == wanted.placements();
 }
@@ -131,8 +130,7 @@ at::Tensor distribute_tensor(
   const SpecPtr spec = spec_like(tensor, mesh, placements);
   check_source(*spec, options);
   c10::NoGradGuard no_grad;
-  at::Tensor result =
-      detail::wrap(make_shard(tensor, *spec, options), spec);
+  at::Tensor result = detail::wrap(make_shard(tensor, *spec, options), spec);
   result.set_requires_grad(tensor.requires_grad());
   return result;
 }

@@ -34,8 +34,8 @@ at::TensorOptions local_options(
 }
 
 SpecPtr factory_spec(
-    at::IntArrayRef sizes, const DeviceMesh& mesh,
-    const Placements& placements, const at::TensorOptions& options) {
+    at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
+    const at::TensorOptions& options) {
   return DTensorSpec::make(
       mesh, placements, sizes.vec(),
       c10::typeMetaToScalarType(options.dtype()));
@@ -61,8 +61,8 @@ at::Tensor cut(
 // Draws on the mesh's first rank and scatters.
 template <class Draw>
 at::Tensor draw(
-    at::IntArrayRef sizes, const DeviceMesh& mesh,
-    const Placements& placements, const at::TensorOptions& options, Draw draw) {
+    at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
+    const at::TensorOptions& options, Draw draw) {
   const at::TensorOptions local = local_options(mesh, options);
   const SpecPtr spec = factory_spec(sizes, mesh, placements, local);
   const bool first = spec->has_shard() && mesh.whole().rank() == 0;
@@ -127,8 +127,8 @@ at::Tensor logspace(
     const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
   return cut(
-      at::logspace(start, end, steps, base, local_options(mesh, options)),
-      mesh, placements, options);
+      at::logspace(start, end, steps, base, local_options(mesh, options)), mesh,
+      placements, options);
 }
 
 at::Tensor rand(

@@ -164,8 +164,7 @@ class Mover {
       shapes.back()[dim] = total_length(runs.back());
       counts.push_back(c10::multiply_integers(shapes.back()));
     }
-    at::Tensor flat =
-        at::empty({c10::sum_integers(counts)}, local_.options());
+    at::Tensor flat = at::empty({c10::sum_integers(counts)}, local_.options());
     mesh_.communicator(m).all_gather_v(flat, local_, counts);
     std::vector<int64_t> shape = local_.sizes().vec();
     shape[dim] = whole;
@@ -269,8 +268,7 @@ at::Tensor scatter_shard(
   const DeviceMesh& mesh = target.mesh();
   at::Tensor local = tensor;
   for (int64_t m : mesh_dims_in_cut_order(target.layout())) {
-    const Placement& placement =
-        target.placements()[static_cast<size_t>(m)];
+    const Placement& placement = target.placements()[static_cast<size_t>(m)];
     const int64_t mine = (*mesh.coordinate())[static_cast<size_t>(m)];
     const Communicator comm = mesh.communicator(m);
     if (!placement.is_shard()) {
@@ -294,8 +292,8 @@ at::Tensor scatter_shard(
       }
     }
     std::vector<int64_t> shape = local.sizes().vec();
-    shape[static_cast<size_t>(d)] = total_length(
-        cut_runs(placement, local.size(d), mesh.size(m), mine));
+    shape[static_cast<size_t>(d)] =
+        total_length(cut_runs(placement, local.size(d), mesh.size(m), mine));
     at::Tensor received = at::empty(shape, local.options());
     comm.scatter_v(
         received, mine == source ? at::cat(pieces) : at::Tensor(), counts,

@@ -39,8 +39,9 @@ void map_tensors(c10::IValue& value, F f) {
       mapped.push_back(f(t));
     }
     value = std::move(mapped);
-  } else if (value.isList() && value.toList().elementType()->kind() ==
-                                   c10::TypeKind::OptionalType) {
+  } else if (
+      value.isList() &&
+      value.toList().elementType()->kind() == c10::TypeKind::OptionalType) {
     c10::List<std::optional<at::Tensor>> mapped;
     for (const c10::IValue& element : value.toListRef()) {
       if (element.isTensor()) {

@@ -97,9 +97,8 @@ bool run_on_shards(const OpCall& call, const OpTraits& traits) {
       written.push_back(call.argument(i).toTensor());
     }
   }
-  call.map_argument_tensors([](const at::Tensor& t) {
-    return is_sharded(t) ? fresh_local(t) : t;
-  });
+  call.map_argument_tensors(
+      [](const at::Tensor& t) { return is_sharded(t) ? fresh_local(t) : t; });
   call.op().callBoxed(call.stack());
   for (const at::Tensor& t : written) {
     after_write(t);
@@ -115,12 +114,11 @@ bool run_on_shards(const OpCall& call, const OpTraits& traits) {
       continue;
     }
     map_tensors(stack[i], [&](const at::Tensor& t) {
-      return t.defined()
-                 ? wrap(
-                       t, DTensorSpec::make(
-                              layout.mesh(), layout.placements(),
-                              layout.shape(), strides, t.scalar_type()))
-                 : t;
+      return t.defined() ? wrap(
+                               t, DTensorSpec::make(
+                                      layout.mesh(), layout.placements(),
+                                      layout.shape(), strides, t.scalar_type()))
+                         : t;
     });
   }
   return true;

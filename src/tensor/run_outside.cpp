@@ -79,9 +79,8 @@ void run_outside(const OpCall& call, const OpTraits& traits) {
   std::vector<at::Tensor> written;
   for (size_t i = 0; i < call.size(); ++i) {
     if (call.writes(i)) {
-      for_each_tensor(call.argument(i), [&](const at::Tensor& t) {
-        written.push_back(t);
-      });
+      for_each_tensor(
+          call.argument(i), [&](const at::Tensor& t) { written.push_back(t); });
     }
   }
   const torch::jit::Stack saved(
@@ -100,8 +99,7 @@ void run_outside(const OpCall& call, const OpTraits& traits) {
   size_t next_written = 0;
   for (size_t i = results; i < stack.size(); ++i) {
     const auto* alias = call.schema().returns()[i - results].alias_info();
-    if (alias != nullptr && alias->isWrite() &&
-        next_written < written.size()) {
+    if (alias != nullptr && alias->isWrite() && next_written < written.size()) {
       stack[i] = written[next_written++];
       continue;
     }

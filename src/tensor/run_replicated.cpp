@@ -23,7 +23,8 @@ struct Arguments {
 };
 
 at::Tensor stand_in(
-    const at::Tensor& t, bool is_written, bool is_viewed, Arguments& arguments) {
+    const at::Tensor& t, bool is_written, bool is_viewed,
+    Arguments& arguments) {
   if (!is_sharded(t)) {
     if (is_written && t.defined()) {
       arguments.written.push_back({t, nullptr, t});
@@ -74,9 +75,9 @@ void adopt_new_shape(const Written& w, const std::string& call) {
   const DTensorSpec& old = spec_of(w.tensor);
   Placements placements = old.placements();
   for (Placement& p : placements) {
-    const bool fits = !p.is_shard() ||
-                      (p.kind() != Placement::Kind::kRaggedShard &&
-                       p.dim() < w.value.dim());
+    const bool fits =
+        !p.is_shard() ||
+        (p.kind() != Placement::Kind::kRaggedShard && p.dim() < w.value.dim());
     if (!fits) {
       p = Replicate();
     }
@@ -148,8 +149,7 @@ void run_on_first(
   } else {
     torch::jit::drop(stack, call.size());
   }
-  const bool ok = share_from_first(
-      drawn, mesh, device, failure == nullptr);
+  const bool ok = share_from_first(drawn, mesh, device, failure == nullptr);
   if (failure) {
     std::rethrow_exception(failure);
   }
@@ -168,8 +168,8 @@ void run_on_first(
   size_t next = 0;
   for (const auto& result : call.schema().returns()) {
     if (result.type()->kind() == c10::TypeKind::ListType) {
-      stack.push_back(c10::List<at::Tensor>(c10::ArrayRef<at::Tensor>(
-          drawn.data() + next, results - next)));
+      stack.push_back(c10::List<at::Tensor>(
+          c10::ArrayRef<at::Tensor>(drawn.data() + next, results - next)));
       next = results;
     } else {
       stack.push_back(next < results ? drawn[next++] : at::Tensor());

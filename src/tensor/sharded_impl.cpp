@@ -151,8 +151,8 @@ const at::Tensor& fresh_local(const at::Tensor& t) {
 std::shared_ptr<Whole> whole_of(const at::Tensor& t) {
   const ShardedMeta& meta = meta_of(t);
   if (!meta.cell) {
-    meta.cell = std::make_shared<ShardCell>(
-        ShardCell{meta.local, meta.spec, 0, {}});
+    meta.cell =
+        std::make_shared<ShardCell>(ShardCell{meta.local, meta.spec, 0, {}});
   }
   std::shared_ptr<Whole> whole = meta.cell->whole.lock();
   if (!whole) {

@@ -54,7 +54,9 @@ struct Whole {
 
 struct ShardedMeta final : c10::BackendMeta {
   ShardedMeta(at::Tensor shard, SpecPtr layout, std::shared_ptr<Whole> seen)
-      : local(std::move(shard)), spec(std::move(layout)), whole(std::move(seen)) {}
+      : local(std::move(shard)),
+        spec(std::move(layout)),
+        whole(std::move(seen)) {}
   const at::Tensor local;
   const SpecPtr spec;
   /// Set where `local` is a view into a gathered copy of another tensor.

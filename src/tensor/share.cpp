@@ -39,8 +39,7 @@ at::Tensor read_header(const int64_t* header, c10::Device device) {
   return at::empty_strided(
       at::IntArrayRef(header + 3, ndim),
       at::IntArrayRef(header + 3 + kMaxDims, ndim),
-      at::TensorOptions(device).dtype(
-          static_cast<c10::ScalarType>(header[1])));
+      at::TensorOptions(device).dtype(static_cast<c10::ScalarType>(header[1])));
 }
 
 }  // namespace

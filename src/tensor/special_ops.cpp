@@ -23,8 +23,8 @@ void copy_into(const at::Tensor& self, const at::Tensor& value) {
   const at::Tensor local = fresh_local(self);
   const bool same_shape = value.sizes() == self.sizes();
   if (is_sharded(value) && same_shape) {
-    local.copy_(move_shard(
-        fresh_local(value), spec_of(value), spec.placements()));
+    local.copy_(
+        move_shard(fresh_local(value), spec_of(value), spec.placements()));
   } else {
     const at::Tensor whole =
         is_sharded(value) ? replicated_value(value) : value;
@@ -68,7 +68,8 @@ void is_same_size_kernel(const OpCall& call) {
 }
 
 // new_zeros(self, size, ...): nothing of self is read but its options. A result
-// of self's shape gets self's layout, a Partial one only where it is not filled.
+// of self's shape gets self's layout, a Partial one only where it is not
+// filled.
 void new_kernel(const OpCall& call) {
   const at::Tensor self = call.argument(0).toTensor();
   const DTensorSpec& spec = spec_of(self);
@@ -108,8 +109,8 @@ using DimMap = std::vector<int64_t>;
 int64_t wrap_dim(int64_t dim, int64_t ndim) {
   const int64_t range = std::max<int64_t>(ndim, 1);
   TORCH_CHECK_INDEX(
-      dim >= -range && dim < range, "dim must be in [", -range, ", ",
-      range - 1, "]; got ", dim);
+      dim >= -range && dim < range, "dim must be in [", -range, ", ", range - 1,
+      "]; got ", dim);
   return dim < 0 ? dim + range : dim;
 }
 
@@ -164,8 +165,8 @@ DimMap dim_map(const OpCall& call, const at::Tensor& self) {
   }
   const c10::IValue& dims = call.argument(1);
   return squeezed(
-      self, dims.isInt() ? std::vector<int64_t>{dims.toInt()}
-                         : dims.toIntVector());
+      self,
+      dims.isInt() ? std::vector<int64_t>{dims.toInt()} : dims.toIntVector());
 }
 
 // t_, transpose_, squeeze_, unsqueeze_: the shard keeps its memory, and its
@@ -203,8 +204,8 @@ void metadata_kernel(const OpCall& call) {
         "first");
     p = p.with_dim(to);
   }
-  const SpecPtr spec = DTensorSpec::make(
-      old.mesh(), placements, shape, strides, old.dtype());
+  const SpecPtr spec =
+      DTensorSpec::make(old.mesh(), placements, shape, strides, old.dtype());
   install(self, local.as_strided(local_shape, local_strides), spec);
   call.finish(self);
 }

@@ -69,8 +69,9 @@ inline ::testing::AssertionResult same(
       at::equal(a, b)) {
     return ::testing::AssertionSuccess();
   }
-  return ::testing::AssertionFailure()
-         << "rank " << rank() << ": got\n" << a << "\nwant\n" << b;
+  return ::testing::AssertionFailure() << "rank " << rank() << ": got\n"
+                                       << a << "\nwant\n"
+                                       << b;
 }
 
 inline ::testing::AssertionResult close(
@@ -81,8 +82,9 @@ inline ::testing::AssertionResult close(
       at::allclose(a, b, tolerance, tolerance, /*equal_nan=*/true)) {
     return ::testing::AssertionSuccess();
   }
-  return ::testing::AssertionFailure()
-         << "rank " << rank() << ": got\n" << a << "\nwant\n" << b;
+  return ::testing::AssertionFailure() << "rank " << rank() << ": got\n"
+                                       << a << "\nwant\n"
+                                       << b;
 }
 
 /// Returns the text of the error that `body` throws, "" when it throws none.
@@ -100,7 +102,7 @@ std::string error_of(F body) {
 
 }  // namespace tessera::testing
 
-#define EXPECT_ERROR(text, ...)                                          \
-  EXPECT_PRED_FORMAT2(                                                   \
-      ::testing::IsSubstring, text,                                      \
+#define EXPECT_ERROR(text, ...)     \
+  EXPECT_PRED_FORMAT2(              \
+      ::testing::IsSubstring, text, \
       ::tessera::testing::error_of([&] { static_cast<void>(__VA_ARGS__); }))

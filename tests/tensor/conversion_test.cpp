@@ -14,17 +14,18 @@ using testing::f64;
 using testing::mesh_of;
 using testing::same;
 
-const std::vector<std::string> kOneDim = {
-    "R", "S(0)", "S(1)", "SS(0,2)", "P(sum)", "P(avg)", "P(max)", "P(min)",
-    "P(product)"};
+const std::vector<std::string> kOneDim = {"R",       "S(0)",   "S(1)",
+                                          "SS(0,2)", "P(sum)", "P(avg)",
+                                          "P(max)",  "P(min)", "P(product)"};
 const std::vector<std::string> kTwoDims = {
-    "R R",       "S(0) R",    "R S(0)",        "S(0) S(1)", "S(1) S(0)",
-    "S(0) S(0)", "S(1) S(1)", "S(0)[1] S(0)[0]", "P(sum) S(0)", "S(1) P(max)",
-    "SS(0,2) S(0)", "P(sum) P(avg)", "S(0) SS(1,3)"};
+    "R R",         "S(0) R",      "R S(0)",       "S(0) S(1)",
+    "S(1) S(0)",   "S(0) S(0)",   "S(1) S(1)",    "S(0)[1] S(0)[0]",
+    "P(sum) S(0)", "S(1) P(max)", "SS(0,2) S(0)", "P(sum) P(avg)",
+    "S(0) SS(1,3)"};
 
 // Checks one tensor in one layout: every element lands where the layout says.
-void check_layout(const at::Tensor& whole, const DeviceMesh& mesh,
-                  const std::string& text) {
+void check_layout(
+    const at::Tensor& whole, const DeviceMesh& mesh, const std::string& text) {
   SCOPED_TRACE(text + " of " + shape_to_string(whole.sizes().vec()));
   const at::Tensor t = distribute_tensor(whole, mesh, parse_placements(text));
   EXPECT_EQ(t.sizes(), whole.sizes());
@@ -110,8 +111,8 @@ TEST(DistributeTensor, UsesTheSourceRanksData) {
 TEST(DistributeTensor, KeepsRequiresGradAndIsALeaf) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});
-    const auto t = distribute_tensor(
-        counting({4}).requires_grad_(), mesh, {Shard(0)});
+    const auto t =
+        distribute_tensor(counting({4}).requires_grad_(), mesh, {Shard(0)});
     EXPECT_TRUE(t.requires_grad());
     EXPECT_TRUE(t.is_leaf());
   });
@@ -121,10 +122,11 @@ TEST(DistributeTensor, NeverSharesMemoryWithItsInput) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});
     for (const auto& placement : {Replicate(), Shard(0), Partial()}) {
-      for (const auto src : {std::optional<int64_t>(), std::optional<int64_t>(0)}) {
+      for (const auto src :
+           {std::optional<int64_t>(), std::optional<int64_t>(0)}) {
         auto whole = counting({4});
-        const auto t = distribute_tensor(
-            whole, mesh, {placement}, {.src_data_rank = src});
+        const auto t =
+            distribute_tensor(whole, mesh, {placement}, {.src_data_rank = src});
         whole.fill_(-1);
         EXPECT_TRUE(same(full_tensor(t), counting({4})));
       }
@@ -135,8 +137,7 @@ TEST(DistributeTensor, NeverSharesMemoryWithItsInput) {
 TEST(DistributeTensor, KeepsDenseStrides) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});
-    const auto t =
-        distribute_tensor(counting({4, 6}).t(), mesh, {Shard(0)});
+    const auto t = distribute_tensor(counting({4, 6}).t(), mesh, {Shard(0)});
     EXPECT_EQ(t.strides(), at::IntArrayRef({1, 6}));
     EXPECT_TRUE(same(full_tensor(t), counting({4, 6}).t()));
   });
@@ -149,15 +150,22 @@ TEST(DistributeTensor, RefusesWhatDoesNotFit) {
     EXPECT_ERROR("placement", distribute_tensor(x, mesh, {}));
     EXPECT_ERROR("dim", distribute_tensor(x, mesh, {Shard(2)}));
     EXPECT_ERROR("dim", distribute_tensor(x, mesh, {Shard(-3)}));
-    EXPECT_ERROR("src_data_rank", distribute_tensor(x, mesh, {Shard(0)}, {.src_data_rank = 2}));
-    EXPECT_ERROR("undefined", distribute_tensor(at::Tensor(), mesh, {Shard(0)}));
-    EXPECT_ERROR("leaf", distribute_tensor(x.clone().requires_grad_().mul(2), mesh, {Shard(0)}));
+    EXPECT_ERROR(
+        "src_data_rank",
+        distribute_tensor(x, mesh, {Shard(0)}, {.src_data_rank = 2}));
+    EXPECT_ERROR(
+        "undefined", distribute_tensor(at::Tensor(), mesh, {Shard(0)}));
+    EXPECT_ERROR(
+        "leaf",
+        distribute_tensor(x.clone().requires_grad_().mul(2), mesh, {Shard(0)}));
     const auto t = distribute_tensor(x, mesh, {Shard(0)});
     EXPECT_TRUE(distribute_tensor(t, mesh, {Shard(0)}).is_same(t));
     EXPECT_ERROR("redistribute()", distribute_tensor(t, mesh, {Shard(1)}));
-    EXPECT_ERROR("add up", distribute_tensor(x, mesh, {RaggedShard(0, {1, 1})}));
+    EXPECT_ERROR(
+        "add up", distribute_tensor(x, mesh, {RaggedShard(0, {1, 1})}));
     if (device() == at::kCPU) {
-      EXPECT_ERROR("to_dense", distribute_tensor(x.to_sparse(), mesh, {Shard(0)}));
+      EXPECT_ERROR(
+          "to_dense", distribute_tensor(x.to_sparse(), mesh, {Shard(0)}));
     }
   });
 }
@@ -181,10 +189,16 @@ TEST(FromLocal, TakesUnevenShardsWithAShape) {
     const auto t = from_local(
         local, mesh, {Shard(0)}, {.shape = std::vector<int64_t>{4, 2}});
     EXPECT_TRUE(same(full_tensor(t), whole));
-    EXPECT_ERROR("expected", from_local(local, mesh, {Shard(0)}, {.shape = std::vector<int64_t>{9, 2}}));
+    EXPECT_ERROR(
+        "expected",
+        from_local(
+            local, mesh, {Shard(0)}, {.shape = std::vector<int64_t>{9, 2}}));
     EXPECT_ERROR("one placement per mesh dim", from_local(local, mesh, {}));
     EXPECT_ERROR("does not fit", from_local(local, mesh, {Shard(2)}));
-    EXPECT_ERROR("stride is given", from_local(local, mesh, {Shard(0)}, {.stride = std::vector<int64_t>{2, 1}}));
+    EXPECT_ERROR(
+        "stride is given",
+        from_local(
+            local, mesh, {Shard(0)}, {.stride = std::vector<int64_t>{2, 1}}));
   });
 }
 
@@ -204,13 +218,23 @@ TEST(FromLocal, RunCheckReportsDifferencesOnEveryRank) {
   run_ranks(4, [&] {
     const auto mesh = mesh_of({2, 2});
     const auto good = counting({2, 2});
-    EXPECT_EQ(error_of([&] { from_local(good, mesh, {Shard(0), Replicate()}, {.run_check = true}); }), "");
+    EXPECT_EQ(
+        error_of([&] {
+          from_local(good, mesh, {Shard(0), Replicate()}, {.run_check = true});
+        }),
+        "");
     const auto odd = rank() == 3 ? good + 1 : good;
-    EXPECT_ERROR("replicated shards differ; rank 3", from_local(odd, mesh, {Shard(0), Replicate()}, {.run_check = true}));
+    EXPECT_ERROR(
+        "replicated shards differ; rank 3",
+        from_local(odd, mesh, {Shard(0), Replicate()}, {.run_check = true}));
     const auto longer = rank() == 1 ? counting({3, 2}) : good;
-    EXPECT_ERROR("rank 1 has", from_local(longer, mesh, {Shard(0), Replicate()}, {.run_check = true}));
+    EXPECT_ERROR(
+        "rank 1 has",
+        from_local(longer, mesh, {Shard(0), Replicate()}, {.run_check = true}));
     const auto other = rank() == 2 ? good.to(at::kFloat) : good;
-    EXPECT_ERROR("rank 2 has f32", from_local(other, mesh, {Shard(0), Replicate()}, {.run_check = true}));
+    EXPECT_ERROR(
+        "rank 2 has f32",
+        from_local(other, mesh, {Shard(0), Replicate()}, {.run_check = true}));
   });
 }
 
@@ -218,17 +242,19 @@ TEST(Redistribute, ReachesEveryPlacementFromEveryOther) {
   for (int n : {2, 3}) {
     run_ranks(n, [&] {
       const auto mesh = mesh_of({n});
-      for (const auto& shape : std::vector<std::vector<int64_t>>{
-               {6, 4}, {5, 3}, {1, 2}, {0, 2}}) {
+      for (const auto& shape :
+           std::vector<std::vector<int64_t>>{{6, 4}, {5, 3}, {1, 2}, {0, 2}}) {
         const auto whole = counting(shape).add(1);
         for (const auto& from : kOneDim) {
           for (const auto& to : kOneDim) {
             SCOPED_TRACE(from + " -> " + to);
-            const auto t = distribute_tensor(whole, mesh, parse_placements(from));
+            const auto t =
+                distribute_tensor(whole, mesh, parse_placements(from));
             const auto moved = redistribute(t, parse_placements(to));
             EXPECT_EQ(to_string(placements(moved)), to);
             EXPECT_TRUE(same(full_tensor(moved), whole));
-            const auto direct = distribute_tensor(whole, mesh, parse_placements(to));
+            const auto direct =
+                distribute_tensor(whole, mesh, parse_placements(to));
             EXPECT_TRUE(same(to_local(moved), to_local(direct)));
           }
         }
@@ -248,7 +274,8 @@ TEST(Redistribute, ReachesEveryPairOnTwoDimMeshes) {
           SCOPED_TRACE(from + " -> " + to);
           const auto t = distribute_tensor(whole, mesh, parse_placements(from));
           const auto moved = redistribute(t, parse_placements(to));
-          const auto direct = distribute_tensor(whole, mesh, parse_placements(to));
+          const auto direct =
+              distribute_tensor(whole, mesh, parse_placements(to));
           EXPECT_TRUE(same(to_local(moved), to_local(direct)));
         }
       }
@@ -299,7 +326,8 @@ TEST(Gradients, OfConversionsHaveTheRightValues) {
     for (const auto& from : {"R", "S(0)", "S(1)"}) {
       for (const auto& to : {"R", "S(0)", "S(1)"}) {
         SCOPED_TRACE(std::string(from) + " -> " + to);
-        auto t = distribute_tensor(whole, mesh, parse_placements(from)).requires_grad_();
+        auto t = distribute_tensor(whole, mesh, parse_placements(from))
+                     .requires_grad_();
         const auto w = distribute_tensor(weight, mesh, parse_placements(to));
         redistribute(t, parse_placements(to)).mul(w).sum().backward();
         EXPECT_TRUE(close(t.grad(), weight));
@@ -317,29 +345,36 @@ TEST(Gradients, OfConversionsHaveTheRightValues) {
 TEST(Gradients, FollowGradPlacements) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});
-    auto t = distribute_tensor(counting({3}), mesh, {Replicate()}).requires_grad_();
-    // Every rank uses the local value in its own way: the gradient is an addend.
+    auto t =
+        distribute_tensor(counting({3}), mesh, {Replicate()}).requires_grad_();
+    // Every rank uses the local value in its own way: the gradient is an
+    // addend.
     to_local(t, {.grad_placements = Placements{Partial()}})
         .mul(static_cast<double>(rank() + 1))
         .sum()
         .backward();
     EXPECT_TRUE(same(t.grad(), at::full({3}, 3.0, f64())));
     auto local = counting({3}).requires_grad_();
-    auto s = from_local(local, mesh, {Replicate()}, {.grad_placements = Placements{Partial()}});
+    auto s = from_local(
+        local, mesh, {Replicate()}, {.grad_placements = Placements{Partial()}});
     s.sum().backward();
-    EXPECT_TRUE(same(local.grad(), rank() == 0 ? at::ones({3}, f64()) : at::full({3}, -0.0, f64())));
+    EXPECT_TRUE(same(
+        local.grad(),
+        rank() == 0 ? at::ones({3}, f64()) : at::full({3}, -0.0, f64())));
   });
 }
 
 TEST(Gradients, OfSecondOrderExist) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});
-    auto t = distribute_tensor(distinct({4, 2}), mesh, {Shard(0)}).requires_grad_();
+    auto t =
+        distribute_tensor(distinct({4, 2}), mesh, {Shard(0)}).requires_grad_();
     const auto y = redistribute(t, {Shard(1)}).pow(3).sum();
     const auto g = torch::autograd::grad({y}, {t}, {}, true, true)[0];
     g.pow(2).sum().backward();
     auto p = distinct({4, 2}).requires_grad_();
-    const auto gp = torch::autograd::grad({p.pow(3).sum()}, {p}, {}, true, true)[0];
+    const auto gp =
+        torch::autograd::grad({p.pow(3).sum()}, {p}, {}, true, true)[0];
     gp.pow(2).sum().backward();
     EXPECT_TRUE(close(t.grad(), p.grad()));
   });
@@ -363,7 +398,8 @@ TEST(ToString, ShowsTheSpecAndTheShard) {
     const auto t = distribute_tensor(counting({4}), mesh, {Shard(0)});
     const std::string text = to_string(t);
     EXPECT_NE(text.find("f64[4] S(0) @ mesh(tp=2"), std::string::npos) << text;
-    EXPECT_NE(text.find(rank() == 0 ? "[0:2]" : "[2:4]"), std::string::npos) << text;
+    EXPECT_NE(text.find(rank() == 0 ? "[0:2]" : "[2:4]"), std::string::npos)
+        << text;
     EXPECT_ERROR("not sharded", spec(counting({2})));
   });
 }

@@ -53,7 +53,8 @@ TEST(MakeDtensor, ConvertsTiedWeightsOnce) {
     make_dtensor_(tied, mesh, {Shard(0)});
     make_dtensor_(tied, mesh, {Shard(-2)});
     EXPECT_TRUE(same(full_tensor(tied), counting({4, 4})));
-    EXPECT_ERROR("another layout already", make_dtensor_(tied, mesh, {Shard(1)}));
+    EXPECT_ERROR(
+        "another layout already", make_dtensor_(tied, mesh, {Shard(1)}));
   });
 }
 
@@ -72,7 +73,8 @@ TEST(MakeDtensor, RefusesViewsInferenceTensorsAndHistory) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});
     const auto base = counting({4, 2});
-    EXPECT_ERROR("is a view", make_dtensor_(base.select(0, 1), mesh, {Shard(0)}));
+    EXPECT_ERROR(
+        "is a view", make_dtensor_(base.select(0, 1), mesh, {Shard(0)}));
     EXPECT_ERROR("is a view", make_dtensor_(base.t(), mesh, {Shard(0)}));
     at::Tensor frozen;
     {
@@ -89,11 +91,12 @@ TEST(MakeDtensor, RefusesViewsInferenceTensorsAndHistory) {
 
 TEST(MakeDtensor, RefusesATensorSharedBetweenRanks) {
   const auto shared = counting({4, 2});
-  EXPECT_ERROR("every rank needs tensors and modules of its own", run_ranks(2, [&] {
-    make_dtensor_(shared, mesh_of({2}), {Shard(0)});
-    init().communicator().barrier();
-    make_dtensor_(shared, mesh_of({2}), {Shard(0)});
-  }));
+  EXPECT_ERROR(
+      "every rank needs tensors and modules of its own", run_ranks(2, [&] {
+        make_dtensor_(shared, mesh_of({2}), {Shard(0)});
+        init().communicator().barrier();
+        make_dtensor_(shared, mesh_of({2}), {Shard(0)});
+      }));
 }
 
 TEST(DataPointers, GiveOurText) {
@@ -117,7 +120,8 @@ TEST(DataPointers, GiveOurText) {
 TEST(SetData, ExchangesShardedTensors) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});
-    auto a = distribute_tensor(counting({4}), mesh, {Shard(0)}).requires_grad_();
+    auto a =
+        distribute_tensor(counting({4}), mesh, {Shard(0)}).requires_grad_();
     const auto b = distribute_tensor(counting({4}).add(10), mesh, {Shard(0)});
     a.set_data(b);
     EXPECT_TRUE(same(full_tensor(a), counting({4}).add(10)));
@@ -152,12 +156,15 @@ TEST(Copy, CutsAPlainTensorOfTheGlobalShape) {
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() { reset(); }
   void reset() override {
-    linear = register_module("linear", torch::nn::Linear(torch::nn::LinearOptions(4, 3)));
+    linear = register_module(
+        "linear", torch::nn::Linear(torch::nn::LinearOptions(4, 3)));
     scale = register_parameter("scale", torch::ones({3}));
     running = register_buffer("running", torch::zeros({3}));
     to(device(), at::kDouble);
   }
-  at::Tensor forward(const at::Tensor& x) { return linear(x) * scale + running; }
+  at::Tensor forward(const at::Tensor& x) {
+    return linear(x) * scale + running;
+  }
   torch::nn::Linear linear{nullptr};
   at::Tensor scale, running;
 };
@@ -167,11 +174,12 @@ TEST(Modules, CloneAndConvertWithTheirShards) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});
     Net net;
-    auto module = distribute_module(net, mesh, [](const auto&, auto& m, const auto& on) {
-      if (auto* linear = m.template as<torch::nn::Linear>()) {
-        make_dtensor_(linear->weight, on, {Shard(0)});
-      }
-    });
+    auto module =
+        distribute_module(net, mesh, [](const auto&, auto& m, const auto& on) {
+          if (auto* linear = m.template as<torch::nn::Linear>()) {
+            make_dtensor_(linear->weight, on, {Shard(0)});
+          }
+        });
     const auto weight = full_tensor(net->linear->weight.detach());
     auto copy = std::dynamic_pointer_cast<NetImpl>(net->clone());
     EXPECT_TRUE(is_dtensor(copy->linear->weight));
@@ -214,7 +222,8 @@ TEST(Modules, LoadAPlainCheckpointIntoTheirShards) {
 TEST(Modes, BehaveAsOnPlainTensors) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});
-    auto w = distribute_tensor(distinct({4, 4}), mesh, {Shard(0)}).requires_grad_();
+    auto w =
+        distribute_tensor(distinct({4, 4}), mesh, {Shard(0)}).requires_grad_();
     {
       torch::NoGradGuard guard;
       EXPECT_FALSE((w * 2).requires_grad());
@@ -222,13 +231,15 @@ TEST(Modes, BehaveAsOnPlainTensors) {
     {
       const c10::InferenceMode mode;
       const auto y = at::linear(w, w).softmax(1).sum(0);
-      EXPECT_TRUE(close(y, at::linear(distinct({4, 4}), distinct({4, 4})).softmax(1).sum(0)));
+      EXPECT_TRUE(close(
+          y, at::linear(distinct({4, 4}), distinct({4, 4})).softmax(1).sum(0)));
     }
     const auto y = (w * 2).sum();
     y.backward({}, /*retain_graph=*/true);
     y.backward();
     EXPECT_TRUE(same(w.grad(), at::full({4, 4}, 4.0, f64())));
-    const auto x = distribute_tensor(distinct({4, 4}, testing::f32()), mesh, {Shard(0)});
+    const auto x =
+        distribute_tensor(distinct({4, 4}, testing::f32()), mesh, {Shard(0)});
     const auto type = device();
     at::autocast::set_autocast_enabled(type, true);
     at::autocast::set_autocast_dtype(type, at::kBFloat16);
@@ -242,7 +253,8 @@ TEST(Modes, BehaveAsOnPlainTensors) {
 TEST(Hooks, OfTheUserRunBesideOurs) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});
-    auto w = distribute_tensor(distinct({4}), mesh, {Shard(0)}).requires_grad_();
+    auto w =
+        distribute_tensor(distinct({4}), mesh, {Shard(0)}).requires_grad_();
     int calls = 0;
     w.register_hook([&](const at::Tensor& g) {
       ++calls;

@@ -60,8 +60,7 @@ inline void collect_tensors(
   }
 }
 template <class... T>
-void collect_tensors(
-    std::tuple<T...>& values, std::vector<at::Tensor*>& into) {
+void collect_tensors(std::tuple<T...>& values, std::vector<at::Tensor*>& into) {
   std::apply([&](auto&... v) { (collect_tensors(v, into), ...); }, values);
 }
 template <class T>
@@ -94,7 +93,8 @@ void map_tensors_inside(
 template <class M>
 class DistributedModule {
  public:
-  DistributedModule(M module, DeviceMesh mesh, TensorsFn input, TensorsFn output)
+  DistributedModule(
+      M module, DeviceMesh mesh, TensorsFn input, TensorsFn output)
       : module_(std::move(module)),
         mesh_(std::move(mesh)),
         input_(std::move(input)),

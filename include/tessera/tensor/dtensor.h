@@ -55,7 +55,8 @@ at::Tensor from_local(
     const Placements& placements, const FromLocalOptions& options = {});
 
 /// Returns this rank's shard, sharing its memory; differentiable.
-at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options = {});
+at::Tensor to_local(
+    const at::Tensor& tensor, const ToLocalOptions& options = {});
 
 /// Returns the global value on every rank, as a plain tensor; differentiable.
 at::Tensor full_tensor(
