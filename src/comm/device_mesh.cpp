@@ -6,6 +6,9 @@
 #include <utility>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/inverse.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/hash.h>
 
@@ -56,6 +59,20 @@ void check_fits(const MeshShape& shape, const World& world) {
       " ranks; start more ranks or make the mesh smaller");
 }
 
+// LibTorch loads its linear algebra for CUDA when first used, and fails when
+// two threads do that at a time: have it loaded before ranks can.
+void prepare_device(c10::DeviceType type, const World& world) {
+  if (type != at::kCUDA || world.size() == 1 || world.engine() != "threads") {
+    return;
+  }
+  static const bool prepared = [] {
+    const c10::NoGradGuard no_grad;
+    return at::inverse(at::ones({1, 1}, at::TensorOptions(at::kCUDA)))
+        .defined();
+  }();
+  static_cast<void>(prepared);
+}
+
 }  // namespace
 
 DeviceMesh::DeviceMesh(std::shared_ptr<State> state)
@@ -69,6 +86,7 @@ DeviceMesh::DeviceMesh(
 DeviceMesh::DeviceMesh(c10::DeviceType device_type, MeshShape shape) {
   World world = init();
   check_fits(shape, world);
+  prepare_device(device_type, world);
   state_ =
       std::make_shared<State>(device_type, std::move(shape), std::move(world));
 }
