@@ -227,6 +227,20 @@ TEST(DistributeModule, AppliesInputAndOutputFunctions) {
   });
 }
 
+TEST(DistributeModule, TakesHoldersToo) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2});
+    torch::nn::Linear linear(6, 4);
+    linear->to(device(), at::kDouble);
+    const auto module = distribute_module(linear, mesh, shard_linears(0));
+    const auto y = module(distribute_tensor(inputs(), mesh, {Shard(0)}));
+    const auto want = at::linear(
+        inputs(), full_tensor(linear->weight), full_tensor(linear->bias));
+    EXPECT_TRUE(close(y, want));
+    EXPECT_EQ(to_string(placements(module->weight)), "S(0)");
+  });
+}
+
 TEST(DistributeModule, RefusesAModuleSharedBetweenRanks) {
   const auto net = std::make_shared<UserNet>();
   EXPECT_ERROR(

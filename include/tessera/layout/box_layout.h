@@ -15,7 +15,7 @@ namespace tessera {
 struct Tile {
   Box box;
   int64_t rank = 0;
-  std::string device;
+  std::string device = {};
   friend bool operator==(const Tile&, const Tile&) = default;
 };
 

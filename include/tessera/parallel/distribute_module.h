@@ -116,7 +116,7 @@ class DistributedModule {
   const DeviceMesh& mesh() const { return mesh_; }
 
  private:
-  M module_;
+  mutable M module_;  // a handle: holders pass their own constness on
   DeviceMesh mesh_;
   TensorsFn input_;
   TensorsFn output_;
