@@ -18,7 +18,9 @@ target_compile_options(tessera_warnings INTERFACE
   -Wnon-virtual-dtor -Woverloaded-virtual -Wswitch-enum -Wundef
   -Wimplicit-fallthrough
   # GCC 12 sees overlapping copies in std::string + std::string that are none.
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
+  # Instrumented code loses track of what std::optional initialised.
+  $<$<BOOL:${TESSERA_SANITIZE}>:-Wno-maybe-uninitialized>)
 if(TESSERA_WERROR AND DEFINED oldest
     AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS tested_until)
   target_compile_options(tessera_warnings INTERFACE -Werror)
