@@ -163,12 +163,13 @@ TEST(FailureTest, ARankThatLeavesIsNamed) {
     errors[me] = error_of([&] { comm.all_reduce(zeros(6)); });
     // A group without the rank that left still works.
     init().communicator({0, 2}).barrier();
-    expect_error<c10::DistBackendError>(
-        [&] {
-          init().communicator({0, 1}).send(zeros(1), 0);
-        },
-        {});
   });
+  for (const size_t r : {0, 2}) {
+    expect_parts(
+        errors[r], {"all_reduce(f32[6], sum) on group {0, 1, 2}, rank " +
+                        std::to_string(r),
+                    "rank 1 returned from its body without making call 0"});
+  }
 }
 
 TEST(FailureTest, ACallToARankThatLeftFailsAtOnce) {
@@ -252,6 +253,34 @@ TEST(FailureTest, AHandleDroppedByAnExceptionDoesNotDelayIt) {
       },
       {"thrown past a handle (rank 0 of 2)"});
   expect_parts(seen, {"rank 0 failed: thrown past a handle"});
+}
+
+TEST(FailureTest, AMessageGivenUpByAnExceptionFreesItsReceiver) {
+  std::string seen;
+  std::atomic<bool> dropped = false;
+  EXPECT_NE(
+      error_of([&] {
+        run_ranks(2, [&] {
+          const Communicator comm = init().communicator();
+          if (comm.rank() == 1) {
+            while (!dropped) {
+              std::this_thread::yield();
+            }
+            seen = error_of([&] { comm.recv(zeros(1), 0); });
+            return;
+          }
+          try {
+            const Work work = comm.send_async(zeros(1), 1);
+            TORCH_CHECK(false, "first");
+          } catch (const c10::Error&) {
+            dropped = true;
+          }
+          std::this_thread::sleep_for(std::chrono::milliseconds(30));
+          TORCH_CHECK(false, "second");
+        });
+      }),
+      "");
+  expect_parts(seen, {"recv(f32[1]", "rank 0 failed: second"});
 }
 
 TEST(FailureTest, AHandleDroppedByACaughtExceptionBreaksTheGroup) {

@@ -140,7 +140,7 @@ class ThreadsWorld : public std::enable_shared_from_this<ThreadsWorld> {
   bool is_deadlock() const;
   void report_deadlock();
   void report_deadline(Operation& operation);
-  void flush_withdrawn(int64_t rank);
+  void flush_withdrawn(int64_t rank, const std::string& reason = "");
   void break_group(ThreadsGroup& group, const std::string& reason);
   void break_all_groups(const std::string& reason);
   void fail_operation(Operation& operation, const std::string& reason);

@@ -172,16 +172,18 @@ void ThreadsWorld::withdraw(const Ticket& ticket) {
   });
 }
 
-void ThreadsWorld::flush_withdrawn(int64_t rank) {
+void ThreadsWorld::flush_withdrawn(int64_t rank, const std::string& reason) {
   Rank& me = ranks_[static_cast<size_t>(rank)];
   for (const auto& operation : std::exchange(me.withdrawn, {})) {
-    if (operation->error.empty()) {
-      break_group(
-          *operation->group,
-          operation->label + " was given up by rank " + std::to_string(rank) +
-              " while an exception passed through it; wait() for a Work "
-              "before code that may throw");
-    }
+    const std::string text =
+        !reason.empty()
+            ? reason
+            : operation->label + " was given up by rank " +
+                  std::to_string(rank) +
+                  " while an exception passed through it; wait() for a Work "
+                  "before code that may throw";
+    fail_operation(*operation, text);
+    break_group(*operation->group, text);
   }
 }
 
@@ -212,6 +214,7 @@ void ThreadsWorld::fail(int64_t rank, std::exception_ptr exception) {
     failure_ = "rank " + std::to_string(rank) + " failed: " + message;
     break_all_groups(failure_);
   }
+  flush_withdrawn(rank, failure_);
   wake_all();
 }
 
