@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -98,6 +99,15 @@ std::string error_of(F body) {
     return e.what();
   }
   return "";
+}
+
+/// Runs `body` on one rank at a time. For LibTorch's archives, whose type
+/// objects the thread sanitizer cannot follow.
+template <class F>
+void one_at_a_time(F body) {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  body();
 }
 
 }  // namespace tessera::testing

@@ -144,10 +144,6 @@ void run_part(const Calls& calls, int64_t part) {
   }
 }
 
-bool needs_all_parts(const CollectiveCall& call, int64_t rank) {
-  return !has_root(call.kind) || call.peer == rank;
-}
-
 int64_t bytes_written(const Calls& calls) {
   int64_t bytes = 0;
   for (const CollectiveCall* call : calls) {

@@ -22,9 +22,6 @@ using Calls = std::vector<const CollectiveCall*>;
 ///   send and receive              part 0 copies, part 1 does nothing
 void run_part(const Calls& calls, int64_t part);
 
-/// Tells whether parts other than its own touch the buffers of `rank`.
-bool needs_all_parts(const CollectiveCall& call, int64_t rank);
-
 /// Returns the number of bytes that all parts together write.
 int64_t bytes_written(const Calls& calls);
 

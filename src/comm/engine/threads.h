@@ -50,8 +50,8 @@ struct Operation {
   std::string error;  // why it will never complete
 
   bool settled() const { return !error.empty() && running == 0; }
-  /// Tells whether the tensors of a slot are free again.
-  bool complete_for(int64_t slot) const;
+  /// Tells whether all data have moved, so that every tensor is free again.
+  bool complete() const;
   /// Returns the global ranks that have yet to call.
   std::vector<int64_t> missing() const;
 };

@@ -167,9 +167,8 @@ void ThreadsWorld::withdraw(const Ticket& ticket) {
     return;
   }
   run_open_parts(lock, ticket);
-  me.wake.wait(lock, [&] {
-    return operation.complete_for(ticket.slot) || operation.settled();
-  });
+  me.wake.wait(
+      lock, [&] { return operation.complete() || operation.settled(); });
 }
 
 void ThreadsWorld::flush_withdrawn(int64_t rank, const std::string& reason) {

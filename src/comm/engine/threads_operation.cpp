@@ -98,15 +98,9 @@ std::vector<StreamPoint> move_data(const Operation& operation, size_t part) {
 
 }  // namespace
 
-bool Operation::complete_for(int64_t slot) const {
-  if (!ready || !error.empty()) {
-    return false;
-  }
-  const auto count = static_cast<int64_t>(parts.size());
-  if (count <= 1 || needs_all_parts(*calls[static_cast<size_t>(slot)], slot)) {
-    return finished == count;
-  }
-  return parts[static_cast<size_t>(slot)] == Part::kFinished;
+bool Operation::complete() const {
+  return ready && error.empty() &&
+         finished == static_cast<int64_t>(parts.size());
 }
 
 std::vector<int64_t> Operation::missing() const {
@@ -238,21 +232,21 @@ void ThreadsWorld::run_part_unlocked(
     fail_operation(operation, error);
     break_group(*operation.group, error);
   }
-  const bool all =
-      operation.finished == static_cast<int64_t>(operation.parts.size());
-  if (all || !operation.error.empty() || has_root(operation.calls[0]->kind)) {
+  if (operation.complete() || !operation.error.empty()) {
     wake(operation);
   }
 }
 
 void ThreadsWorld::wait(const Ticket& ticket) {
   Operation& operation = *ticket.operation;
+  CollectiveCall mine;  // ends after the lock: a rank frees its own tensors
   Lock lock(mutex_);
   const auto limit = std::chrono::steady_clock::now() + deadline_;
   while (true) {
     run_open_parts(lock, ticket);
-    if (operation.complete_for(ticket.slot)) {
-      return join_parts(ticket.call(), operation.ends);
+    if (operation.complete()) {
+      mine = std::move(*operation.calls[static_cast<size_t>(ticket.slot)]);
+      return join_parts(mine, operation.ends);
     }
     if (operation.settled()) {
       throw_failure(
@@ -265,8 +259,7 @@ void ThreadsWorld::wait(const Ticket& ticket) {
 bool ThreadsWorld::advance(const Ticket& ticket) {
   Lock lock(mutex_);
   run_open_parts(lock, ticket);
-  return ticket.operation->complete_for(ticket.slot) ||
-         ticket.operation->settled();
+  return ticket.operation->complete() || ticket.operation->settled();
 }
 
 }  // namespace tessera::detail
