@@ -9,6 +9,7 @@
 #include <tensor/sharded_impl.h>
 #include <tensor/strides.h>
 #include <tensor/torch_compat.h>
+#include <tensor/ways.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -49,6 +50,9 @@ void record(
   auto node =
       detail::make_node<NodeType>(std::forward<Arguments>(arguments)...);
   node->set_next_edges(torch::autograd::collect_next_edges(input));
+  if (is_sharded(input)) {
+    detail::watch_leaf(input);
+  }
   torch::autograd::set_history(output, node);
 }
 
@@ -138,6 +142,15 @@ SpecPtr spec_of_local(
   TORCH_CHECK_VALUE(
       options.shape || !options.stride, where("from_local", mesh),
       ": stride is given without shape; give both");
+  TORCH_CHECK_VALUE(
+      !options.stride ||
+          (options.stride->size() == options.shape->size() &&
+           detail::is_non_overlapping(*options.shape, *options.stride)),
+      where("from_local", mesh),
+      ": the strides must give every element memory of its own; got ",
+      shape_to_string(*options.stride), " for shape ",
+      shape_to_string(*options.shape),
+      "; leave .stride out for contiguous ones");
   const std::vector<int64_t> shape =
       options.shape ? *options.shape : even_shape(local, mesh, placements);
   const SpecPtr spec =

@@ -71,6 +71,19 @@ at::Tensor make_shard(
   return detail::scatter_shard(value, spec, *options.src_data_rank);
 }
 
+// Refuses a gradient that cannot be converted before its tensor has changed.
+void check_gradient(const at::Tensor& tensor, const DeviceMesh& mesh) {
+  const at::Tensor& gradient = tensor.grad();
+  if (gradient.defined() && !is_sharded(gradient)) {
+    check_distributable("make_dtensor_ of the gradient", gradient, mesh);
+    TORCH_CHECK_VALUE(
+        !gradient.is_view() && !gradient.is_inference(),
+        where("make_dtensor_", mesh),
+        ": the gradient is a view or an inference tensor, which cannot change "
+        "in place; clone() it into mutable_grad(), or reset() it, first");
+  }
+}
+
 void check_source(const DTensorSpec& spec, const DistributeOptions& options) {
   if (!options.src_data_rank) {
     return;
@@ -204,6 +217,7 @@ void make_dtensor_(
       "base, or distribute_tensor() a copy");
   const SpecPtr spec = spec_like(tensor, mesh, placements);
   check_source(*spec, options);
+  check_gradient(tensor, mesh);
   Conversion conversion(tensor, mesh);
   c10::NoGradGuard no_grad;
   detail::install(tensor, make_shard(tensor, *spec, options), spec);

@@ -110,6 +110,14 @@ SpecPtr DTensorSpec::make(
       "DTensorSpec: shape and strides must have equal length; got ",
       shape_to_string(shape), " and ", shape_to_string(strides));
   Layout layout(shape, mesh.mesh_shape(), placements);
+  for (const Placement& p : layout.placements()) {
+    TORCH_CHECK_TYPE(
+        !p.is_partial() || p.reduce_op() != ReduceOp::kAvg ||
+            c10::isFloatingType(dtype) || c10::isComplexType(dtype),
+        "DTensorSpec(", dtype_name(dtype), shape_to_string(shape), " ",
+        to_string(placements), "): an average of ", dtype_name(dtype),
+        " values has no exact value; use P(sum), or convert first");
+  }
   return SpecTable::instance().find_or_make(
       SpecKey{mesh, layout, strides, dtype},
       [&] { return new DTensorSpec(mesh, layout, strides, dtype); });

@@ -43,19 +43,34 @@ class PlacementHook final : public torch::autograd::FunctionPreHook {
   c10::weak_intrusive_ptr<c10::TensorImpl> leaf_;
 };
 
+bool holds_ours(
+    const std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>&
+        hooks) {
+  for (const auto& hook : hooks) {
+    if (dynamic_cast<const PlacementHook*>(hook.get()) != nullptr) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
+// The tensor's own hooks serve autograd::grad() too, but a user's first
+// register_hook() drops them; those of the node that accumulates run after the
+// user's, and live as long as the graph.
 void watch_leaf(const at::Tensor& t) {
   if (!t.requires_grad() || !t.is_leaf()) {
     return;
   }
   auto& hooks = torch::autograd::impl::hooks(t);
-  for (const auto& hook : hooks) {
-    if (dynamic_cast<const PlacementHook*>(hook.get()) != nullptr) {
-      return;
-    }
+  if (!holds_ours(hooks)) {
+    hooks.push_back(std::make_unique<PlacementHook>(t));
   }
-  hooks.push_back(std::make_unique<PlacementHook>(t));
+  const auto node = torch::autograd::impl::try_get_grad_accumulator(t);
+  if (node && !holds_ours(node->pre_hooks())) {
+    node->add_pre_hook(std::make_unique<PlacementHook>(t));
+  }
 }
 
 }  // namespace tessera::detail

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include <c10/util/accumulate.h>
+
 namespace tessera::detail {
 
 std::vector<int64_t> contiguous_strides(c10::IntArrayRef shape) {
@@ -15,12 +17,38 @@ std::vector<int64_t> contiguous_strides(c10::IntArrayRef shape) {
   return strides;
 }
 
-bool is_dense(c10::IntArrayRef shape, c10::IntArrayRef strides) {
-  std::vector<size_t> order(shape.size());
+namespace {
+
+std::vector<size_t> dims_by_stride(c10::IntArrayRef strides) {
+  std::vector<size_t> order(strides.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return strides[a] < strides[b];
   });
+  return order;
+}
+
+}  // namespace
+
+bool is_non_overlapping(c10::IntArrayRef shape, c10::IntArrayRef strides) {
+  if (c10::multiply_integers(shape) == 0) {
+    return true;
+  }
+  int64_t reach = 0;
+  for (size_t d : dims_by_stride(strides)) {
+    if (shape[d] == 1) {
+      continue;
+    }
+    if (strides[d] <= reach) {
+      return false;
+    }
+    reach += (shape[d] - 1) * strides[d];
+  }
+  return true;
+}
+
+bool is_dense(c10::IntArrayRef shape, c10::IntArrayRef strides) {
+  const std::vector<size_t> order = dims_by_stride(strides);
   int64_t expected = 1;
   for (size_t d : order) {
     if (shape[d] == 0) {

@@ -16,6 +16,11 @@ std::vector<int64_t> contiguous_strides(c10::IntArrayRef shape);
 /// Tells whether the elements fill their memory once, in any dim order.
 bool is_dense(c10::IntArrayRef shape, c10::IntArrayRef strides);
 
+/// Tells whether every element surely has memory of its own: each dim steps
+/// over all that the dims with smaller strides reach. [2, 3] with strides
+/// [4, 1]: yes; with [1, 1]: no.
+bool is_non_overlapping(c10::IntArrayRef shape, c10::IntArrayRef strides);
+
 /// Returns the strides of a dense copy in a memory format; `like` are those of
 /// the source, which kPreserve keeps where they are dense.
 std::vector<int64_t> strides_in_format(
