@@ -56,6 +56,11 @@ at::Tensor make_wrapper(
   attach(impl, local, spec, std::move(meta));
   impl->_set_conj(local.is_conj());
   impl->_set_neg(local.is_neg());
+  const auto& whole =
+      static_cast<ShardedMeta*>(impl->get_backend_meta())->whole;
+  if (!whole && !t.is_inference() && !local.is_inference()) {
+    impl->set_version_counter(local.unsafeGetTensorImpl()->version_counter());
+  }
   return t;
 }
 
@@ -135,6 +140,9 @@ void install(
                       c10::BackendComponent::PrivateUse3Bit);
   }
   impl->*ImplAccess::key_set() = keys;
+  if (!t.is_inference() && !local.is_inference()) {
+    local.unsafeGetTensorImpl()->set_version_counter(impl->version_counter());
+  }
   attach(
       impl, local, spec,
       c10::make_intrusive<ShardedMeta>(local, spec, nullptr));
@@ -154,14 +162,18 @@ std::shared_ptr<Whole> whole_of(const at::Tensor& t) {
     meta.cell =
         std::make_shared<ShardCell>(ShardCell{meta.local, meta.spec, 0, {}});
   }
+  // Gathers even where a view keeps a copy that is up to date: views may live
+  // longer on one rank than on another, and all must communicate alike.
+  at::Tensor value = gather_whole(meta.cell->local, *meta.spec);
   std::shared_ptr<Whole> whole = meta.cell->whole.lock();
-  if (!whole) {
-    whole = std::make_shared<Whole>(Whole{
-        gather_whole(meta.cell->local, *meta.spec), meta.cell,
-        meta.cell->generation()});
+  if (whole) {
+    whole->value.copy_(value);
+    whole->generation = meta.cell->generation();
+  } else {
+    whole = std::make_shared<Whole>(
+        Whole{std::move(value), meta.cell, meta.cell->generation()});
     meta.cell->whole = whole;
   }
-  refresh(*whole);
   return whole;
 }
 
@@ -183,13 +195,8 @@ void after_write(Whole& whole) {
 
 at::Tensor replicated_value(const at::Tensor& t) {
   const ShardedMeta& meta = meta_of(t);
-  if (meta.spec->is_replicated()) {
-    return fresh_local(t);
-  }
-  if (meta.cell && !meta.cell->whole.expired()) {
-    return whole_of(t)->value;
-  }
-  return gather_whole(meta.local, *meta.spec);
+  return meta.spec->is_replicated() ? fresh_local(t)
+                                    : gather_whole(meta.local, *meta.spec);
 }
 
 }  // namespace tessera::detail

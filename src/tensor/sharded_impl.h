@@ -13,7 +13,12 @@
 // gathered copy of the whole tensor: a `Whole`, shared by all such views. A
 // write through one of them is cut back into the shard at once; a write to the
 // shard makes the copy stale, and the next use of a view gathers it again. All
-// ranks run the same program, so all of them gather.
+// ranks run the same program, so all of them gather; whether one of them still
+// holds a view must not decide that.
+//
+// Note [Versions]
+// A sharded tensor and its shard have one version counter, so that autograd
+// notices writes through to_local() and writes to what from_local() was given.
 #pragma once
 
 #include <cstdint>
@@ -99,7 +104,7 @@ void install(const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec);
 
 /// Returns the shard for reading: gathered again where a write made it stale.
 const at::Tensor& fresh_local(const at::Tensor& t);
-/// Returns the gathered copy of a tensor that is not replicated, up to date.
+/// Gathers a tensor that is not replicated, into the copy that its views share.
 std::shared_ptr<Whole> whole_of(const at::Tensor& t);
 /// Says that the shard (or what fresh_local() returned) has been written.
 void after_write(const at::Tensor& t);
