@@ -82,7 +82,7 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   const DeviceMesh* mesh = call.mesh();
   TORCH_INTERNAL_ASSERT(
       mesh != nullptr, op.operator_name(), ": no argument is sharded");
-  if (!mesh->coordinate()) {
+  if (!mesh->coordinate() && !traits.is_metadata_change) {
     run_outside(call, traits);
   } else if (traits.special != nullptr) {
     traits.special(call);
@@ -97,7 +97,27 @@ bool reads_values(const c10::OperatorName& name, const std::string& argument) {
   return (name.name == "aten::tensor_split" &&
           argument == "tensor_indices_or_sections") ||
          (name.name == "aten::ctc_loss" &&
-          (argument == "input_lengths" || argument == "target_lengths"));
+          (argument == "input_lengths" || argument == "target_lengths")) ||
+         ((name.name == "aten::_pad_packed_sequence" ||
+           name.overload_name == "data") &&
+          argument == "batch_sizes");
+}
+
+// Makes those arguments plain; tells whether there are any.
+bool read_values(const OpCall& call) {
+  bool found = false;
+  for (size_t i = 0; i < call.size(); ++i) {
+    if (!call.argument(i).isTensor() ||
+        !reads_values(
+            call.op().operator_name(), call.schema().arguments()[i].name())) {
+      continue;
+    }
+    found = true;
+    map_tensors(call.argument(i), [](const at::Tensor& t) {
+      return is_sharded(t) ? replicated_value(t).cpu() : t;
+    });
+  }
+  return found;
 }
 
 // Composite level: ATen's own decompositions. They make plain tensors, which
@@ -105,21 +125,10 @@ bool reads_values(const c10::OperatorName& name, const std::string& argument) {
 void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   enter_kernel();
   const OpCall call(op, stack);
-  for (size_t i = 0; i < call.size(); ++i) {
-    if (reads_values(op.operator_name(), op.schema().arguments()[i].name())) {
-      map_tensors(call.argument(i), [](const at::Tensor& t) {
-        return is_sharded(t) ? replicated_value(t) : t;
-      });
-      if (call.argument(i).isTensor()) {
-        PlainIsReplicated depth;
-        op.callBoxedForDispatchKey(
-            DispatchKey::CompositeImplicitAutograd, *stack);
-        return;
-      }
-    }
-  }
   call.check_one_mesh();
-  call.check_no_mix();
+  if (!read_values(call)) {
+    call.check_no_mix();
+  }
   PlainIsReplicated depth;
   op.callBoxedForDispatchKey(DispatchKey::CompositeImplicitAutograd, *stack);
 }

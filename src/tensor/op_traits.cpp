@@ -42,16 +42,46 @@ bool returns_view(const c10::FunctionSchema& schema) {
   return false;
 }
 
+// A number, as of aten::equal, speaks for all elements, tagged or not.
+bool returns_tensors(const c10::FunctionSchema& schema) {
+  for (const auto& result : schema.returns()) {
+    if (result.type()->kind() != c10::TypeKind::TensorType) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Kernels of batch norms write their running statistics.
+uint64_t unsaid_writes(
+    std::string_view name, const c10::FunctionSchema& schema) {
+  uint64_t mask = 0;
+  if (name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" ||
+      name == "aten::miopen_batch_norm" ||
+      name == "aten::batch_norm_gather_stats" ||
+      name == "aten::batch_norm_gather_stats_with_counts") {
+    for (size_t i = 0; i < schema.arguments().size(); ++i) {
+      const std::string& argument = schema.arguments()[i].name();
+      if (argument == "running_mean" || argument == "running_var") {
+        mask |= uint64_t{1} << i;
+      }
+    }
+  }
+  return mask;
+}
+
 OpTraits find_traits(const c10::OperatorHandle& op) {
   const std::string_view name = op.operator_name().name;
   OpTraits traits;
   traits.is_view = returns_view(op.schema());
   traits.is_random = op.hasTag(at::Tag::nondeterministic_seeded);
   traits.is_elementwise =
-      !traits.is_view && !traits.is_random &&
+      !traits.is_view && !traits.is_random && returns_tensors(op.schema()) &&
       (op.hasTag(at::Tag::pointwise) || is_untagged_elementwise(name));
   traits.passes_partial = passes_partial(name);
+  traits.unsaid_writes = unsaid_writes(name, op.schema());
   traits.special = special_kernel(op.operator_name());
+  traits.is_metadata_change = is_metadata_change(op.operator_name());
   return traits;
 }
 

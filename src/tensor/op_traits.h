@@ -19,6 +19,10 @@ struct OpTraits {
   bool is_elementwise = false;
   /// Holds for Partial tensors too.
   bool passes_partial = false;
+  /// Bit i: the kernel writes argument i, though its schema does not say so.
+  uint64_t unsaid_writes = 0;
+  /// Only sizes, strides and placements change; runs on ranks without data too.
+  bool is_metadata_change = false;
   SpecialKernel special = nullptr;
 };
 
@@ -29,5 +33,8 @@ void forget_traits();
 
 /// Returns the kernel of an operator that no general way serves, or nullptr.
 SpecialKernel special_kernel(const c10::OperatorName& name);
+/// Tells whether that kernel is the one of t_, transpose_, squeeze_ and
+/// unsqueeze_.
+bool is_metadata_change(const c10::OperatorName& name);
 
 }  // namespace tessera::detail

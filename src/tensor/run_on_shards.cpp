@@ -34,6 +34,7 @@ bool shares_layout(
   if (layout.layout().has_partial() && !traits.passes_partial) {
     return false;
   }
+  bool has_input = false;  // whose shape the results have
   for (size_t i = 0; i < call.size(); ++i) {
     const c10::IValue& value = call.argument(i);
     if (value.isList() && !value.isIntList() && !value.isDoubleList() &&
@@ -46,13 +47,14 @@ bool shares_layout(
     const at::Tensor& t = value.toTensor();
     if (is_sharded(t) && spec_of(t).shape() == layout.shape() &&
         spec_of(t).placements() == layout.placements()) {
+      has_input = has_input || !call.schema().arguments()[i].is_out();
       continue;
     }
     if (!is_replicated_scalar(t)) {
       return false;
     }
   }
-  return true;
+  return has_input;
 }
 
 c10::MemoryFormat wanted_format(const OpCall& call) {

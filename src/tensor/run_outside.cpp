@@ -10,91 +10,114 @@ namespace tessera::detail {
 namespace {
 
 // Runs the call on tensors of the global shapes without the data of this mesh:
-// on the meta device, or on zeros where an operator has no meta kernel.
-void run_for_shapes(const OpCall& call, bool on_meta) {
-  call.map_argument_tensors([&](const at::Tensor& t) {
-    if (!t.defined()) {
-      return t;
-    }
-    const auto options = at::TensorOptions(t.scalar_type())
-                             .device(on_meta ? at::kMeta : at::kCPU);
-    at::Tensor made = at::empty_strided(t.sizes(), t.strides(), options);
-    return on_meta ? made : made.zero_();
-  });
-  for (size_t i = 0; on_meta && i < call.size(); ++i) {
-    if (call.argument(i).isDevice()) {
+// on the meta device, or on zeros where an operator has no meta kernel. Returns
+// what stood in for the tensors that the call writes.
+std::vector<at::Tensor> run_for_shapes(const OpCall& call, bool on_meta) {
+  std::vector<at::Tensor> written;
+  for (size_t i = 0; i < call.size(); ++i) {
+    map_tensors(call.argument(i), [&](const at::Tensor& t) {
+      if (!t.defined()) {
+        return t;
+      }
+      const auto options = at::TensorOptions(t.scalar_type())
+                               .device(on_meta ? at::kMeta : at::kCPU);
+      at::Tensor made = at::empty_strided(t.sizes(), t.strides(), options);
+      if (call.writes(i)) {
+        written.push_back(made);
+      }
+      return on_meta ? made : made.zero_();
+    });
+    if (on_meta && call.argument(i).isDevice()) {
       call.argument(i) = c10::Device(at::kMeta);
     }
   }
   call.op().callBoxed(call.stack());
+  return written;
 }
 
-at::Tensor wrap_outside(
-    const at::Tensor& t, const DeviceMesh& mesh, const Placements& placements) {
-  if (!t.defined()) {
-    return t;
-  }
-  const SpecPtr spec = DTensorSpec::make(
-      mesh, placements, t.sizes().vec(), t.strides().vec(), t.scalar_type());
+// The spec of a tensor of the shape, strides and dtype of `like`.
+SpecPtr spec_outside(
+    const at::Tensor& like, const DeviceMesh& mesh,
+    const Placements& placements) {
+  return DTensorSpec::make(
+      mesh, placements, like.sizes().vec(), like.strides().vec(),
+      like.scalar_type());
+}
+
+at::Tensor no_data(const at::Tensor& like, const DeviceMesh& mesh) {
   const c10::Device device(mesh.device_type());
-  return wrap(
-      at::empty({0}, at::TensorOptions(t.scalar_type()).device(device)), spec);
+  return at::empty({0}, at::TensorOptions(like.scalar_type()).device(device));
 }
 
-// The placements that run_on_shards() would have given the results.
-Placements result_placements(
-    const OpCall& call, const OpTraits& traits, const DeviceMesh& mesh) {
-  const Placements* common = nullptr;
-  const std::vector<int64_t>* shape = nullptr;
+// Finds the spec that run_on_shards() would have given results of its shape.
+SpecPtr common_spec(const OpCall& call, const OpTraits& traits) {
+  SpecPtr common;
   bool equal = traits.is_elementwise || traits.special != nullptr;
   call.for_each_argument_tensor([&](const at::Tensor& t) {
     if (!is_sharded(t) || t.dim() == 0) {
       return;
     }
-    const DTensorSpec& spec = spec_of(t);
-    if (common == nullptr) {
-      common = &spec.placements();
-      shape = &spec.shape();
-    }
-    equal = equal && spec.placements() == *common && spec.shape() == *shape &&
-            (traits.passes_partial || !spec.layout().has_partial());
+    const SpecPtr& spec = meta_of(t).spec;
+    common = common ? common : spec;
+    equal = equal && spec->placements() == common->placements() &&
+            spec->shape() == common->shape() &&
+            (traits.passes_partial || !spec->layout().has_partial());
   });
-  return equal && common != nullptr ? *common : replicated(mesh);
+  return equal ? common : nullptr;
+}
+
+void check_returns_tensors(const OpCall& call) {
+  for (const auto& result : call.schema().returns()) {
+    const bool tensors =
+        result.type()->isSubtypeOf(*c10::TensorType::get()) ||
+        result.type()->isSubtypeOf(*c10::ListType::ofTensors());
+    TORCH_CHECK_VALUE(
+        tensors, call.describe(),
+        ": the result is a value, and this rank is outside the ",
+        "mesh and holds no part of the tensor; ask on a rank of the mesh");
+  }
+}
+
+// Runs on the meta device, else on zeros.
+std::vector<at::Tensor> run_for_shapes(const OpCall& call) {
+  auto& stack = *call.stack();
+  const size_t below = stack.size() - call.size();
+  const torch::jit::Stack saved(
+      stack.begin() + static_cast<std::ptrdiff_t>(below), stack.end());
+  try {
+    return run_for_shapes(call, /*on_meta=*/true);
+  } catch (const c10::Error&) {
+    stack.resize(below);
+    stack.insert(stack.end(), saved.begin(), saved.end());
+    return run_for_shapes(call, /*on_meta=*/false);
+  }
 }
 
 }  // namespace
 
 void run_outside(const OpCall& call, const OpTraits& traits) {
   const DeviceMesh mesh = *call.mesh();
-  const std::string text = call.describe();
-  for (const auto& result : call.schema().returns()) {
-    const bool tensors =
-        result.type()->isSubtypeOf(*c10::TensorType::get()) ||
-        result.type()->isSubtypeOf(*c10::ListType::ofTensors());
-    TORCH_CHECK_VALUE(
-        tensors, text, ": the result is a value, and this rank is outside the ",
-        "mesh and holds no part of the tensor; ask on a rank of the mesh");
-  }
-  const Placements placements = result_placements(call, traits, mesh);
+  check_returns_tensors(call);
+  const SpecPtr common = common_spec(call, traits);
   std::vector<at::Tensor> written;
   for (size_t i = 0; i < call.size(); ++i) {
     if (call.writes(i)) {
-      for_each_tensor(
-          call.argument(i), [&](const at::Tensor& t) { written.push_back(t); });
+      for_each_tensor(call.argument(i), [&](const at::Tensor& t) {
+        if (t.defined()) {
+          written.push_back(t);
+        }
+      });
     }
   }
-  const torch::jit::Stack saved(
-      call.stack()->end() - static_cast<std::ptrdiff_t>(call.size()),
-      call.stack()->end());
-  auto& stack = *call.stack();
-  const size_t below = stack.size() - call.size();
-  try {
-    run_for_shapes(call, /*on_meta=*/true);
-  } catch (const c10::Error&) {
-    stack.resize(below);
-    stack.insert(stack.end(), saved.begin(), saved.end());
-    run_for_shapes(call, /*on_meta=*/false);
+  const std::vector<at::Tensor> values = run_for_shapes(call);
+  for (size_t i = 0; i < written.size(); ++i) {
+    const at::Tensor& t = written[i];
+    if (is_sharded(t) && t.sizes() != values[i].sizes()) {
+      const Placements kept = fitting_placements(spec_of(t), values[i].dim());
+      install(t, no_data(t, mesh), spec_outside(values[i], mesh, kept));
+    }
   }
+  auto& stack = *call.stack();
   const size_t results = stack.size() - call.schema().returns().size();
   size_t next_written = 0;
   for (size_t i = results; i < stack.size(); ++i) {
@@ -104,7 +127,13 @@ void run_outside(const OpCall& call, const OpTraits& traits) {
       continue;
     }
     map_tensors(stack[i], [&](const at::Tensor& t) {
-      return wrap_outside(t, mesh, placements);
+      if (!t.defined()) {
+        return t;
+      }
+      const bool cut = common && t.sizes() == at::IntArrayRef(common->shape());
+      return wrap(
+          no_data(t, mesh),
+          spec_outside(t, mesh, cut ? common->placements() : replicated(mesh)));
     });
   }
 }

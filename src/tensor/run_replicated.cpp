@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <c10/util/Exception.h>
 #include <tensor/movement.h>
 #include <tensor/ways.h>
@@ -22,66 +23,65 @@ struct Arguments {
   std::shared_ptr<Whole> copy;  // the copy that they point into
 };
 
-at::Tensor stand_in(
-    const at::Tensor& t, bool is_written, bool is_viewed,
-    Arguments& arguments) {
+// How a call uses an argument.
+struct Use {
+  bool written = false;
+  bool viewed = false;
+};
+
+// A second tensor over the same memory: a call that gives it another shape
+// leaves the first, which other tensors may share, as it was.
+at::Tensor second_handle(const at::Tensor& t) {
+  return at::Tensor(t.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      t.unsafeGetTensorImpl()->version_counter(),
+      /*allow_tensor_metadata_change=*/true));
+}
+
+at::Tensor stand_in(const at::Tensor& t, const Use& use, Arguments& arguments) {
   if (!is_sharded(t)) {
-    if (is_written && t.defined()) {
+    if (use.written && t.defined()) {
       arguments.written.push_back({t, nullptr, t});
     }
     return t;
   }
-  if (is_viewed) {
+  if (use.viewed) {
     arguments.viewed = t;
   }
-  if (spec_of(t).is_replicated()) {
-    const at::Tensor& local = fresh_local(t);
-    if (is_viewed) {
-      arguments.copy = meta_of(t).whole;
-    }
-    if (is_written) {
-      arguments.written.push_back({t, nullptr, local});
-    }
-    return local;
-  }
-  if (!is_written && !is_viewed) {
+  const bool replicated = spec_of(t).is_replicated();
+  if (!replicated && !use.written && !use.viewed) {
     return replicated_value(t);
   }
-  std::shared_ptr<Whole> whole = whole_of(t);
-  if (is_viewed) {
-    arguments.copy = whole;
+  std::shared_ptr<Whole> whole = replicated ? nullptr : whole_of(t);
+  at::Tensor value = replicated ? fresh_local(t) : whole->value;
+  if (use.viewed) {
+    arguments.copy = replicated ? meta_of(t).whole : whole;
   }
-  if (is_written) {
-    arguments.written.push_back({t, whole, whole->value});
+  if (use.written) {
+    value = second_handle(value);
+    arguments.written.push_back({t, std::move(whole), value});
   }
-  return whole->value;
+  return value;
 }
 
 Arguments gather_arguments(const OpCall& call, const OpTraits& traits) {
   Arguments arguments;
   for (size_t i = 0; i < call.size(); ++i) {
-    const bool is_viewed =
-        traits.is_view && call.schema().arguments()[i].alias_info() != nullptr;
+    const bool unsaid = i < 64 && ((traits.unsaid_writes >> i) & 1) != 0;
+    const Use use{
+        .written = call.writes(i) || unsaid,
+        .viewed = traits.is_view &&
+                  call.schema().arguments()[i].alias_info() != nullptr};
     map_tensors(call.argument(i), [&](const at::Tensor& t) {
-      return stand_in(t, call.writes(i), is_viewed, arguments);
+      return stand_in(t, use, arguments);
     });
   }
   return arguments;
 }
 
-// Out variants may have resized what they wrote; the layout stays where it
-// still fits and is replicated where not.
+// Out variants may have resized what they wrote.
 void adopt_new_shape(const Written& w, const std::string& call) {
   const DTensorSpec& old = spec_of(w.tensor);
-  Placements placements = old.placements();
-  for (Placement& p : placements) {
-    const bool fits =
-        !p.is_shard() ||
-        (p.kind() != Placement::Kind::kRaggedShard && p.dim() < w.value.dim());
-    if (!fits) {
-      p = Replicate();
-    }
-  }
+  const Placements placements = fitting_placements(old, w.value.dim());
   TORCH_CHECK_VALUE(
       !meta_of(w.tensor).whole, call,
       ": a view of a sharded tensor cannot change its shape in place; got ",
@@ -92,12 +92,21 @@ void adopt_new_shape(const Written& w, const std::string& call) {
   install(w.tensor, cut_shard(w.value, *spec), spec);
 }
 
+bool has_new_shape(const Written& w) {
+  if (w.tensor.sizes() != w.value.sizes()) {
+    return true;
+  }
+  const at::Tensor& old = meta_of(w.tensor).local;
+  return !w.whole && (w.value.strides() != old.strides() ||
+                      w.value.storage_offset() != old.storage_offset() ||
+                      !w.value.is_alias_of(old));
+}
+
 void cut_back(const Written& w, const std::string& call) {
   if (!is_sharded(w.tensor)) {
     return;
   }
-  if (w.tensor.sizes() != w.value.sizes() ||
-      (!w.whole && w.tensor.strides() != w.value.strides())) {
+  if (has_new_shape(w)) {
     adopt_new_shape(w, call);
   } else if (w.whole) {
     after_write(*w.whole);
@@ -137,6 +146,9 @@ void run_on_first(
     try {
       call.op().callBoxed(call.stack());
       for (size_t i = stack.size() - returns; i < stack.size(); ++i) {
+        if (stack[i].isInt()) {
+          drawn.push_back(at::scalar_tensor(stack[i].toInt(), at::kLong));
+        }
         for_each_tensor(
             stack[i], [&](const at::Tensor& t) { drawn.push_back(t); });
       }
@@ -167,7 +179,9 @@ void run_on_first(
   }
   size_t next = 0;
   for (const auto& result : call.schema().returns()) {
-    if (result.type()->kind() == c10::TypeKind::ListType) {
+    if (result.type()->kind() == c10::TypeKind::IntType) {
+      stack.push_back(drawn[next++].item<int64_t>());
+    } else if (result.type()->kind() == c10::TypeKind::ListType) {
       stack.push_back(c10::List<at::Tensor>(
           c10::ArrayRef<at::Tensor>(drawn.data() + next, results - next)));
       next = results;
@@ -178,6 +192,19 @@ void run_on_first(
 }
 
 }  // namespace
+
+Placements fitting_placements(const DTensorSpec& old, int64_t ndim) {
+  Placements placements = old.placements();
+  for (Placement& p : placements) {
+    const bool fits =
+        !p.is_shard() ||
+        (p.kind() != Placement::Kind::kRaggedShard && p.dim() < ndim);
+    if (!fits) {
+      p = Replicate();
+    }
+  }
+  return placements;
+}
 
 void run_replicated(const OpCall& call, const OpTraits& traits) {
   const DeviceMesh mesh = *call.mesh();

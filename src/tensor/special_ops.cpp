@@ -76,9 +76,8 @@ void new_kernel(const OpCall& call) {
   const auto size = call.argument(1).toDimVector();
   const bool filled =
       call.op().operator_name().name.rfind("aten::new_empty", 0) != 0;
-  const bool same = at::IntArrayRef(size) == self.sizes() &&
-                    !(filled && spec.layout().has_partial()) &&
-                    !spec.is_replicated();
+  bool same = at::IntArrayRef(size) == self.sizes() &&
+              !(filled && spec.layout().has_partial()) && !spec.is_replicated();
   std::vector<int64_t> strides =
       contiguous_strides(at::IntArrayRef(size.data(), size.size()));
   const bool has_strides = call.schema().arguments()[2].name() == "stride";
@@ -87,6 +86,7 @@ void new_kernel(const OpCall& call) {
     strides.assign(given.begin(), given.end());
   }
   call.argument(0) = fresh_local(self);
+  same = same && is_non_overlapping(self.sizes(), strides);
   if (same) {
     call.argument(1) = spec.local_shape();
     if (has_strides) {
@@ -148,6 +148,9 @@ DimMap squeezed(const at::Tensor& self, const std::vector<int64_t>& dims) {
 DimMap dim_map(const OpCall& call, const at::Tensor& self) {
   const std::string_view name = call.op().operator_name().name;
   if (name == "aten::t_") {
+    TORCH_CHECK_VALUE(
+        self.dim() <= 2, call.describe(),
+        ": self must have at most 2 dims; use transpose_()");
     return self.dim() < 2 ? identity_map(self.dim()) : swapped(2, 0, 1);
   }
   if (name == "aten::transpose_") {
@@ -169,6 +172,15 @@ DimMap dim_map(const OpCall& call, const at::Tensor& self) {
       dims.isInt() ? std::vector<int64_t>{dims.toInt()} : dims.toIntVector());
 }
 
+at::Tensor rearranged(const at::Tensor& local, const DimMap& map) {
+  std::vector<int64_t> shape, strides;
+  for (const int64_t from : map) {
+    shape.push_back(from < 0 ? 1 : local.size(from));
+    strides.push_back(from < 0 ? 1 : local.stride(from));
+  }
+  return local.as_strided(shape, strides);
+}
+
 // t_, transpose_, squeeze_, unsqueeze_: the shard keeps its memory, and its
 // placements follow the dims.
 void metadata_kernel(const OpCall& call) {
@@ -179,15 +191,12 @@ void metadata_kernel(const OpCall& call) {
       ": self is a view of a sharded tensor, whose shape cannot change in "
       "place; use the operator without the underscore");
   const DimMap map = dim_map(call, self);
-  const at::Tensor& local = fresh_local(self);
-  std::vector<int64_t> shape, strides, local_shape, local_strides;
+  std::vector<int64_t> shape, strides;
   std::vector<int64_t> moved_to(static_cast<size_t>(self.dim()), -1);
   for (size_t d = 0; d < map.size(); ++d) {
     const int64_t from = map[d];
     shape.push_back(from < 0 ? 1 : self.size(from));
     strides.push_back(from < 0 ? 1 : self.stride(from));
-    local_shape.push_back(from < 0 ? 1 : local.size(from));
-    local_strides.push_back(from < 0 ? 1 : local.stride(from));
     if (from >= 0) {
       moved_to[static_cast<size_t>(from)] = static_cast<int64_t>(d);
     }
@@ -206,7 +215,8 @@ void metadata_kernel(const OpCall& call) {
   }
   const SpecPtr spec =
       DTensorSpec::make(old.mesh(), placements, shape, strides, old.dtype());
-  install(self, local.as_strided(local_shape, local_strides), spec);
+  const at::Tensor& local = fresh_local(self);
+  install(self, old.has_shard() ? rearranged(local, map) : local, spec);
   call.finish(self);
 }
 
@@ -268,6 +278,10 @@ SpecialKernel special_kernel(const c10::OperatorName& name) {
     }
   }
   return nullptr;
+}
+
+bool is_metadata_change(const c10::OperatorName& name) {
+  return special_kernel(name) == metadata_kernel;
 }
 
 }  // namespace tessera::detail

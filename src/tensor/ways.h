@@ -17,6 +17,10 @@ void run_replicated(const OpCall& call, const OpTraits& traits);
 /// holds no data and takes no part.
 void run_outside(const OpCall& call, const OpTraits& traits);
 
+/// Returns the layout of a tensor that a call gave another shape: as before
+/// where that still fits, Replicate where not.
+Placements fitting_placements(const DTensorSpec& old, int64_t ndim);
+
 /// Makes the gradient of a leaf arrive in the leaf's own placements.
 void watch_leaf(const at::Tensor& t);
 
