@@ -1,5 +1,6 @@
 #include <tensor/ways.h>
 #include <tessera/tensor/dtensor.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
