@@ -125,6 +125,9 @@ bool read_values(const OpCall& call) {
 void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   enter_kernel();
   const OpCall call(op, stack);
+  if (const SpecialKernel special = traits_of(op).special) {
+    return special(call);
+  }
   call.check_one_mesh();
   if (!read_values(call)) {
     call.check_no_mix();

@@ -12,7 +12,10 @@ namespace tessera::detail {
 namespace {
 
 constexpr int64_t kMaxDims = 24;
-constexpr int64_t kHeader = 3 + 2 * kMaxDims;  // defined, dtype, ndim, sizes...
+// defined, dtype, ndim, on the CPU, sizes, strides
+constexpr int64_t kSizes = 4;
+constexpr int64_t kStrides = kSizes + kMaxDims;
+constexpr int64_t kHeader = kStrides + kMaxDims;
 
 // Describes one tensor in a fixed number of integers.
 void write_header(int64_t* header, const at::Tensor& t) {
@@ -25,9 +28,11 @@ void write_header(int64_t* header, const at::Tensor& t) {
       kMaxDims, " dims; got ", t.dim());
   header[1] = static_cast<int64_t>(t.scalar_type());
   header[2] = t.dim();
-  std::memcpy(header + 3, t.sizes().data(), t.sizes().size() * sizeof(int64_t));
+  header[3] = t.is_cpu() ? 1 : 0;
   std::memcpy(
-      header + 3 + kMaxDims, t.strides().data(),
+      header + kSizes, t.sizes().data(), t.sizes().size() * sizeof(int64_t));
+  std::memcpy(
+      header + kStrides, t.strides().data(),
       t.strides().size() * sizeof(int64_t));
 }
 
@@ -37,9 +42,10 @@ at::Tensor read_header(const int64_t* header, c10::Device device) {
   }
   const auto ndim = static_cast<size_t>(header[2]);
   return at::empty_strided(
-      at::IntArrayRef(header + 3, ndim),
-      at::IntArrayRef(header + 3 + kMaxDims, ndim),
-      at::TensorOptions(device).dtype(static_cast<c10::ScalarType>(header[1])));
+      at::IntArrayRef(header + kSizes, ndim),
+      at::IntArrayRef(header + kStrides, ndim),
+      at::TensorOptions(header[3] == 1 ? c10::Device(at::kCPU) : device)
+          .dtype(static_cast<c10::ScalarType>(header[1])));
 }
 
 }  // namespace

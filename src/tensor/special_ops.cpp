@@ -67,6 +67,12 @@ void is_same_size_kernel(const OpCall& call) {
       call.argument(1).toTensor().sizes());
 }
 
+// cuDNN's recurrent nets read the pointers of their weights; without it ATen
+// decomposes them.
+void cudnn_kernel(const OpCall& call) {
+  call.finish(false);
+}
+
 // new_zeros(self, size, ...): nothing of self is read but its options. A result
 // of self's shape gets self's layout, a Partial one only where it is not
 // filled.
@@ -252,6 +258,7 @@ SpecialKernel special_kernel(const c10::OperatorName& name) {
       {"aten::copy_", copy_kernel},
       {"aten::set_.source_Tensor", set_kernel},
       {"aten::is_same_size", is_same_size_kernel},
+      {"aten::cudnn_is_acceptable", cudnn_kernel},
       {"aten::new_empty", new_kernel},
       {"aten::new_zeros", new_kernel},
       {"aten::new_ones", new_kernel},
