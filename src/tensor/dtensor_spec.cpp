@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include <c10/util/Exception.h>
+#include <comm/engine/call.h>
 #include <tensor/strides.h>
 #include <tessera/layout/notation.h>
 
@@ -136,42 +137,7 @@ std::string to_string(const DTensorSpec& spec) {
 }
 
 std::string dtype_name(c10::ScalarType dtype) {
-  switch (dtype) {
-    case c10::ScalarType::Byte:
-      return "u8";
-    case c10::ScalarType::Char:
-      return "i8";
-    case c10::ScalarType::Short:
-      return "i16";
-    case c10::ScalarType::Int:
-      return "i32";
-    case c10::ScalarType::Long:
-      return "i64";
-    case c10::ScalarType::Half:
-      return "f16";
-    case c10::ScalarType::Float:
-      return "f32";
-    case c10::ScalarType::Double:
-      return "f64";
-    case c10::ScalarType::ComplexHalf:
-      return "c32";
-    case c10::ScalarType::ComplexFloat:
-      return "c64";
-    case c10::ScalarType::ComplexDouble:
-      return "c128";
-    case c10::ScalarType::Bool:
-      return "bool";
-    case c10::ScalarType::BFloat16:
-      return "bf16";
-    case c10::ScalarType::UInt16:
-      return "u16";
-    case c10::ScalarType::UInt32:
-      return "u32";
-    case c10::ScalarType::UInt64:
-      return "u64";
-    default:
-      return c10::toString(dtype);
-  }
+  return detail::dtype_name(dtype);
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -84,6 +85,41 @@ class OpCall {
   void map_argument_tensors(F f) const {
     for (size_t i = 0; i < count_; ++i) {
       map_tensors(argument(i), f);
+    }
+  }
+
+  /// Returns the defined tensors that the op writes, in the order of arguments.
+  std::vector<at::Tensor> written() const {
+    std::vector<at::Tensor> tensors;
+    for (size_t i = 0; i < count_; ++i) {
+      if (writes(i)) {
+        for_each_tensor(argument(i), [&](const at::Tensor& t) {
+          if (t.defined()) {
+            tensors.push_back(t);
+          }
+        });
+      }
+    }
+    return tensors;
+  }
+
+  /// After the call: puts written tensors back where the op returns them, in
+  /// order, and every other defined result t becomes f(t).
+  template <class F>
+  void map_results(const std::vector<at::Tensor>& tensors_written, F f) const {
+    const auto& returns = schema().returns();
+    const size_t results = stack_->size() - returns.size();
+    size_t next = 0;
+    for (size_t i = 0; i < returns.size(); ++i) {
+      c10::IValue& result = (*stack_)[results + i];
+      const auto* alias = returns[i].alias_info();
+      const bool is_written = alias != nullptr && alias->isWrite();
+      if (is_written && next < tensors_written.size()) {
+        result = tensors_written[next++];
+        continue;
+      }
+      map_tensors(
+          result, [&](const at::Tensor& t) { return t.defined() ? f(t) : t; });
     }
   }
 

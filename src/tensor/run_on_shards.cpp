@@ -93,36 +93,19 @@ bool run_on_shards(const OpCall& call, const OpTraits& traits) {
   const at::Tensor kept = *reference;  // the stack is about to change
   const DTensorSpec& layout = spec_of(kept);
   const std::vector<int64_t> strides = result_strides(call, layout);
-  std::vector<at::Tensor> written;
-  for (size_t i = 0; i < call.size(); ++i) {
-    if (call.writes(i) && call.argument(i).isTensor()) {
-      written.push_back(call.argument(i).toTensor());
-    }
-  }
+  const std::vector<at::Tensor> written = call.written();
   call.map_argument_tensors(
       [](const at::Tensor& t) { return is_sharded(t) ? fresh_local(t) : t; });
   call.op().callBoxed(call.stack());
   for (const at::Tensor& t : written) {
     after_write(t);
   }
-  auto& stack = *call.stack();
-  const size_t results = stack.size() - call.schema().returns().size();
-  size_t next_written = 0;
-  for (size_t i = results; i < stack.size(); ++i) {
-    const auto* alias = call.schema().returns()[i - results].alias_info();
-    const bool returns_written = alias != nullptr && alias->isWrite();
-    if (returns_written && next_written < written.size()) {
-      stack[i] = written[next_written++];
-      continue;
-    }
-    map_tensors(stack[i], [&](const at::Tensor& t) {
-      return t.defined() ? wrap(
-                               t, DTensorSpec::make(
-                                      layout.mesh(), layout.placements(),
-                                      layout.shape(), strides, t.scalar_type()))
-                         : t;
-    });
-  }
+  call.map_results(written, [&](const at::Tensor& t) {
+    return wrap(
+        t, DTensorSpec::make(
+               layout.mesh(), layout.placements(), layout.shape(), strides,
+               t.scalar_type()));
+  });
   return true;
 }
 

@@ -99,16 +99,7 @@ void run_outside(const OpCall& call, const OpTraits& traits) {
   const DeviceMesh mesh = *call.mesh();
   check_returns_tensors(call);
   const SpecPtr common = common_spec(call, traits);
-  std::vector<at::Tensor> written;
-  for (size_t i = 0; i < call.size(); ++i) {
-    if (call.writes(i)) {
-      for_each_tensor(call.argument(i), [&](const at::Tensor& t) {
-        if (t.defined()) {
-          written.push_back(t);
-        }
-      });
-    }
-  }
+  const std::vector<at::Tensor> written = call.written();
   const std::vector<at::Tensor> values = run_for_shapes(call);
   for (size_t i = 0; i < written.size(); ++i) {
     const at::Tensor& t = written[i];
@@ -117,25 +108,12 @@ void run_outside(const OpCall& call, const OpTraits& traits) {
       install(t, no_data(t, mesh), spec_outside(values[i], mesh, kept));
     }
   }
-  auto& stack = *call.stack();
-  const size_t results = stack.size() - call.schema().returns().size();
-  size_t next_written = 0;
-  for (size_t i = results; i < stack.size(); ++i) {
-    const auto* alias = call.schema().returns()[i - results].alias_info();
-    if (alias != nullptr && alias->isWrite() && next_written < written.size()) {
-      stack[i] = written[next_written++];
-      continue;
-    }
-    map_tensors(stack[i], [&](const at::Tensor& t) {
-      if (!t.defined()) {
-        return t;
-      }
-      const bool cut = common && t.sizes() == at::IntArrayRef(common->shape());
-      return wrap(
-          no_data(t, mesh),
-          spec_outside(t, mesh, cut ? common->placements() : replicated(mesh)));
-    });
-  }
+  call.map_results(written, [&](const at::Tensor& t) {
+    const bool cut = common && t.sizes() == at::IntArrayRef(common->shape());
+    return wrap(
+        no_data(t, mesh),
+        spec_outside(t, mesh, cut ? common->placements() : replicated(mesh)));
+  });
 }
 
 }  // namespace tessera::detail

@@ -118,9 +118,6 @@ void cut_back(const Written& w, const std::string& call) {
 at::Tensor wrap_result(
     const at::Tensor& t, const DeviceMesh& mesh, const Arguments& arguments,
     const std::string& call) {
-  if (!t.defined()) {
-    return t;
-  }
   TORCH_CHECK_NOT_IMPLEMENTED(
       t.layout() == at::kStrided, call, ": the result is ", t.layout(),
       ", and sharded tensors are strided; apply the operator to "
@@ -215,23 +212,14 @@ void run_replicated(const OpCall& call, const OpTraits& traits) {
   } else {
     call.op().callBoxed(call.stack());
   }
+  std::vector<at::Tensor> written;
   for (const Written& w : arguments.written) {
     cut_back(w, text);
+    written.push_back(w.tensor);
   }
-  auto& stack = *call.stack();
-  const size_t results = stack.size() - call.schema().returns().size();
-  size_t next_written = 0;
-  for (size_t i = results; i < stack.size(); ++i) {
-    const auto* alias = call.schema().returns()[i - results].alias_info();
-    const bool returns_written = alias != nullptr && alias->isWrite();
-    if (returns_written && next_written < arguments.written.size()) {
-      stack[i] = arguments.written[next_written++].tensor;
-      continue;
-    }
-    map_tensors(stack[i], [&](const at::Tensor& t) {
-      return wrap_result(t, mesh, arguments, text);
-    });
-  }
+  call.map_results(written, [&](const at::Tensor& t) {
+    return wrap_result(t, mesh, arguments, text);
+  });
 }
 
 }  // namespace tessera::detail
