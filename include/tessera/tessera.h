@@ -1,8 +1,8 @@
 // Everything a user needs: sharded tensors for LibTorch.
 //
-// Read in this order: layout (where does each element live), comm (who are the
-// ranks), tensor (make it look like one tensor), parallel (apply it to
-// modules).
+// Read in this order: layout (where does each element live), plan (how would we
+// move it), comm (who are the ranks), tensor (make it look like one tensor),
+// parallel (apply it to modules).
 #pragma once
 
 #include <tessera/comm/communicator.h>
@@ -15,6 +15,10 @@
 #include <tessera/layout/notation.h>
 #include <tessera/layout/placement.h>
 #include <tessera/parallel/distribute_module.h>
+#include <tessera/plan/cost.h>
+#include <tessera/plan/exchange.h>
+#include <tessera/plan/redistribute_plan.h>
+#include <tessera/plan/step.h>
 #include <tessera/tensor/dtensor.h>
 #include <tessera/tensor/dtensor_spec.h>
 #include <tessera/tensor/factories.h>

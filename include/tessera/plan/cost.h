@@ -1,0 +1,54 @@
+// What a step costs: a machine model, and the formulas that price a step.
+//
+// Everything here depends on the layouts alone, and on the largest shard over
+// all ranks, so every rank computes the same price.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <tessera/plan/step.h>
+
+namespace tessera {
+
+/// How fast ranks talk along a mesh dim.
+struct Link {
+  /// Seconds per message.
+  double latency = 5e-6;
+  /// Bytes per second that a rank sends.
+  double bandwidth = 10e9;
+};
+
+/// The machine that plans are priced for. The defaults are those of one host.
+struct MachineModel {
+  /// The link of every mesh dim that `links` does not list.
+  Link link = {};
+  /// Links of mesh dims 0, 1, ..., as far as they differ from `link`.
+  std::vector<Link> links = {};
+  /// Bytes per second that a rank writes in its own memory.
+  double copy_bandwidth = 20e9;
+
+  /// Returns the link of a group over several mesh dims: the largest latency
+  /// and the smallest bandwidth of them.
+  Link over(const std::vector<int64_t>& mesh_dims) const;
+};
+
+/// Returns how many messages follow each other in a step among `ranks` ranks:
+/// 0 for a local step, 2 (ranks - 1) for an all_reduce, else ranks - 1.
+int64_t message_count(StepKind kind, int64_t ranks);
+
+/// Returns the elements that a rank sends in a collective among `ranks` ranks,
+/// from the sizes of the largest shard before and after it. With G the larger:
+/// G - G / ranks, twice that for an all_reduce, 0 for a local step.
+/// Example: an all_gather of 2 to 8 elements among 4 ranks sends 8 - 2 = 6.
+int64_t elements_sent(
+    StepKind kind, int64_t ranks, int64_t before, int64_t after);
+
+/// Returns the seconds of a step: messages x latency + bytes / bandwidth +
+/// bytes written / copy bandwidth.
+/// Example: 1 message, 1e6 bytes, 2e6 written: 5e-6 + 1e-4 + 1e-4 s.
+double step_cost(
+    const MachineModel& model, const Link& link, int64_t messages,
+    int64_t bytes, int64_t written);
+
+}  // namespace tessera
