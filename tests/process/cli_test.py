@@ -57,6 +57,15 @@ GOLDEN_CASES = {
     "show_json": 'show "[5, 4] S(0) R @ mesh(dp=2, tp=2)" --json',
     "show_rank_json": 'show --mesh 256x256 --shape 1048576x1048576 '
                       '--placements "S(0) S(1)" --rank 65535 --json',
+    "plan_cut_first": 'plan --mesh dp=2,tp=4 --shape 1024x1024 --dtype f32 '
+                      '--from "S(0) R" --to "R S(1)"',
+    "plan_exchange": 'plan --mesh 2x4 --shape 1024x1024 --dtype bf16 '
+                     '--from "S(0) S(0)" --to "S(1) S(1)"',
+    "plan_nothing": 'plan --mesh 4 --shape 8 --from "S(0)" --to "S(0)"',
+    "plan_json": 'plan --mesh dp=2,tp=4 --shape 1024x1024 '
+                 '--from "S(0) R" --to "R S(1)" --json',
+    "error_plan_dtype": 'plan --mesh 2 --shape 8 --dtype f33 --from R --to R',
+    "error_plan_placement": 'plan --mesh 2 --shape 8 --from R --to "S(1)"',
     "error_no_subcommand": "",
     "error_unknown_subcommand": "shwo",
     "error_missing_part": "show --mesh 2x4 --shape 8x16",
@@ -80,6 +89,7 @@ GOLDEN_CASES = {
 PARSER_ERRORS = [
     ("show --mseh 2x4", ["--mseh", "tessera show --help"]),
     ('show "[8] S(0) @ mesh(2)" --rank two', ["--rank", "two"]),
+    ("plan --mesh 2 --shape 8 --from R", ["--to", "required"]),
     ("run -- true", ["--ranks", "required"]),
     ("run -n two -- true", ["--ranks", "two"]),
     ("demo --ranks 0", ["--ranks", "0"]),
