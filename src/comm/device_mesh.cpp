@@ -1,6 +1,7 @@
 #include <tessera/comm/device_mesh.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <ostream>
 #include <utility>
@@ -27,8 +28,9 @@ struct DeviceMesh::State {
   const MeshShape shape;
   const World world;
   const std::optional<std::vector<int64_t>> coordinate;
-  std::mutex mutex;                 // guards the two below
-  std::vector<Communicator> along;  // per dim; undefined until asked for
+  std::mutex mutex;  // guards the groups below, which are made when asked for
+  std::vector<Communicator> along;  // per dim
+  std::map<std::vector<int64_t>, Communicator> along_several;
   Communicator whole;
   const size_t hash;
 };
@@ -274,6 +276,21 @@ Communicator DeviceMesh::communicator(int64_t dim) const {
 
 Communicator DeviceMesh::communicator(const std::string& dim) const {
   return communicator(state_->shape.dim_of(dim));
+}
+
+Communicator DeviceMesh::communicator(const std::vector<int64_t>& dims) const {
+  if (dims.size() == 1) {
+    return communicator(dims[0]);
+  }
+  check_member("communicator");
+  const MeshShape& shape = state_->shape;
+  const MeshShape part = shape.slice(dims, world().rank());
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  Communicator& group = state_->along_several[dims];
+  if (!group.defined()) {
+    group = world().communicator(part.ranks());
+  }
+  return group;
 }
 
 Communicator DeviceMesh::whole() const {

@@ -8,15 +8,15 @@
 
 namespace tessera::detail {
 
-/// Returns this rank's shard in placements `target`, given the one in `source`.
-/// Gathers what is cut differently, innermost cut first, reduces Partials, then
-/// cuts. The result may share memory with `local` where nothing had to move.
+/// Returns this rank's shard in placements `target`, given the one in `source`,
+/// by the cheapest plan. May share memory with `local` where nothing had to
+/// move.
 at::Tensor move_shard(
     const at::Tensor& local, const DTensorSpec& source,
     const Placements& target);
 
 /// Returns this rank's shard of a whole value; no communication.
-at::Tensor cut_shard(const at::Tensor& whole, const DTensorSpec& target);
+at::Tensor cut_shard(const at::Tensor& value, const DTensorSpec& target);
 
 /// Turns a value that all ranks hold into this rank's addend, along every mesh
 /// dim on which `target` is Partial.

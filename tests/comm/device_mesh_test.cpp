@@ -57,6 +57,20 @@ TEST(DeviceMeshTest, CommunicatorsFollowTheDims) {
   });
 }
 
+TEST(DeviceMeshTest, CommunicatorsSpanSeveralDims) {
+  run_ranks(8, [] {
+    const DeviceMesh mesh = init_device_mesh(at::kCPU, {2, 2, 2});
+    const int64_t me = rank();
+    const std::vector<int64_t> outer = mesh.communicator({0, 2}).ranks();
+    const int64_t middle = me / 2 % 2 * 2;
+    EXPECT_EQ(
+        outer,
+        (std::vector<int64_t>{middle, middle + 1, middle + 4, middle + 5}));
+    EXPECT_EQ(mesh.communicator({1}).ranks(), mesh.communicator(1).ranks());
+    EXPECT_EQ(mesh.communicator({0, 1, 2}).size(), 8);
+  });
+}
+
 TEST(DeviceMeshTest, AnyArrangementOfRanksWorks) {
   run_ranks(4, [] {
     const at::Tensor ranks = at::tensor({3, 1, 0, 2}, at::kInt).view({2, 2});

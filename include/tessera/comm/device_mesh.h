@@ -69,6 +69,9 @@ class DeviceMesh {
   Communicator communicator() const;
   Communicator communicator(int64_t dim) const;
   Communicator communicator(const std::string& dim) const;
+  /// Returns the group of this rank along several dims, ascending: the ranks
+  /// that differ from it in these dims only, row-major.
+  Communicator communicator(const std::vector<int64_t>& dims) const;
   /// Returns the group of all ranks of the mesh, row-major.
   Communicator whole() const;
   const World& world() const;
