@@ -278,11 +278,12 @@ Communicator DeviceMesh::communicator(const std::string& dim) const {
   return communicator(state_->shape.dim_of(dim));
 }
 
-Communicator DeviceMesh::communicator(const std::vector<int64_t>& dims) const {
+Communicator DeviceMesh::communicator_over(
+    const std::vector<int64_t>& dims) const {
   if (dims.size() == 1) {
     return communicator(dims[0]);
   }
-  check_member("communicator");
+  check_member("communicator_over");
   const MeshShape& shape = state_->shape;
   const MeshShape part = shape.slice(dims, world().rank());
   const std::lock_guard<std::mutex> lock(state_->mutex);

@@ -86,7 +86,7 @@ class StepRun {
       counts.push_back(c10::multiply_integers(step_.before.local_shape(c)));
     });
     const at::Tensor flat = new_flat(counts);
-    mesh_.communicator(step_.mesh_dims).all_gather_v(flat, shard_, counts);
+    mesh_.communicator_over(step_.mesh_dims).all_gather_v(flat, shard_, counts);
     const at::Tensor result = new_shard();
     unpack_all(flat, counts, held, result);
     return result;
@@ -94,7 +94,7 @@ class StepRun {
 
   at::Tensor all_reduce() const {
     at::Tensor result = shard_.clone(at::MemoryFormat::Contiguous);
-    mesh_.communicator(step_.mesh_dims).all_reduce(result, reduce_op());
+    mesh_.communicator_over(step_.mesh_dims).all_reduce(result, reduce_op());
     return result;
   }
 
@@ -106,7 +106,7 @@ class StepRun {
       counts.push_back(pieces.back().numel());
     });
     const at::Tensor result = new_shard();
-    mesh_.communicator(step_.mesh_dims)
+    mesh_.communicator_over(step_.mesh_dims)
         .reduce_scatter_v(result, at::cat(pieces), counts, reduce_op());
     return result;
   }
@@ -124,7 +124,7 @@ class StepRun {
           c10::multiply_integers(shared_shape(held.back(), after_)));
     });
     const at::Tensor flat = new_flat(received);
-    mesh_.communicator(step_.mesh_dims)
+    mesh_.communicator_over(step_.mesh_dims)
         .all_to_all_v(flat, at::cat(pieces), received, sent);
     const at::Tensor result = new_shard();
     unpack_all(flat, received, held, result);

@@ -61,13 +61,14 @@ TEST(DeviceMeshTest, CommunicatorsSpanSeveralDims) {
   run_ranks(8, [] {
     const DeviceMesh mesh = init_device_mesh(at::kCPU, {2, 2, 2});
     const int64_t me = rank();
-    const std::vector<int64_t> outer = mesh.communicator({0, 2}).ranks();
+    const std::vector<int64_t> outer = mesh.communicator_over({0, 2}).ranks();
     const int64_t middle = me / 2 % 2 * 2;
     EXPECT_EQ(
         outer,
         (std::vector<int64_t>{middle, middle + 1, middle + 4, middle + 5}));
-    EXPECT_EQ(mesh.communicator({1}).ranks(), mesh.communicator(1).ranks());
-    EXPECT_EQ(mesh.communicator({0, 1, 2}).size(), 8);
+    EXPECT_EQ(
+        mesh.communicator_over({1}).ranks(), mesh.communicator(1).ranks());
+    EXPECT_EQ(mesh.communicator_over({0, 1, 2}).size(), 8);
   });
 }
 

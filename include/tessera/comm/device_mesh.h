@@ -71,7 +71,7 @@ class DeviceMesh {
   Communicator communicator(const std::string& dim) const;
   /// Returns the group of this rank along several dims, ascending: the ranks
   /// that differ from it in these dims only, row-major.
-  Communicator communicator(const std::vector<int64_t>& dims) const;
+  Communicator communicator_over(const std::vector<int64_t>& dims) const;
   /// Returns the group of all ranks of the mesh, row-major.
   Communicator whole() const;
   const World& world() const;
