@@ -131,6 +131,18 @@ TEST(RedistributePlanTest, PeakMemoryStaysInItsLimit) {
       plan_of("[64] R @ mesh(2)", "[64] R @ mesh(2)").peak_memory, 64 * 4);
 }
 
+TEST(RedistributePlanTest, LargeMeshesTakeMillisecondsToo) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto plan = plan_of(
+      "[1048576, 4096] S(0) S(1) @ mesh(256, 256)",
+      "[1048576, 4096] S(1) S(0) @ mesh(256, 256)");
+  const std::chrono::duration<double, std::milli> time =
+      std::chrono::steady_clock::now() - begin;
+  EXPECT_FALSE(plan.steps.empty());
+  EXPECT_LT(time.count(), 500) << plan;
+  std::cout << "65,536 ranks: " << time.count() << " ms\n" << plan;
+}
+
 TEST(RedistributePlanTest, PlansRepeat) {
   const std::string source = "[64, 48] P(sum) S(0) R @ mesh(2, 2, 2)";
   const std::string target = "[64, 48] S(1) R S(0) @ mesh(2, 2, 2)";
