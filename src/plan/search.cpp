@@ -5,6 +5,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include <c10/util/Exception.h>
 #include <tessera/plan/exchange.h>
 
 #include "plan/states.h"
@@ -212,6 +213,8 @@ class Search {
   }
 
   std::vector<Step> steps() {
+    // Reducing, exchanging and to_partial lead from any source to any target.
+    TORCH_INTERNAL_ASSERT(nodes_[states_.target()].reached);
     std::vector<Step> result;
     for (State s = states_.target(); s != states_.source();) {
       const Node& node = nodes_[s];

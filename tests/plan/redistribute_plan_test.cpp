@@ -92,6 +92,16 @@ TEST(RedistributePlanTest, ExchangesWhereTheOrderOfCutsChanges) {
   EXPECT_EQ(plan.bytes, 2048 * 4);
 }
 
+TEST(RedistributePlanTest, ReducesOneKindBeforeItMakesAnother) {
+  for (const auto& [from, to] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"R P(sum)", "P(max) R"}, {"P(sum) R", "R P(max)"}}) {
+    const auto plan =
+        plan_of("[8] " + from + " @ mesh(2, 2)", "[8] " + to + " @ mesh(2, 2)");
+    EXPECT_EQ(kinds(plan), "all_reduce to_partial") << plan;
+  }
+}
+
 TEST(RedistributePlanTest, RenamingMeshDimsCostsNothing) {
   const auto plan = plan_of("[8] S(0) @ mesh(a=4)", "[8] S(0) @ mesh(b=4)");
   EXPECT_TRUE(plan.steps.empty());
