@@ -102,40 +102,8 @@ double total_cost(const std::vector<Step>& steps) {
   return cost;
 }
 
-// Reduces the partials on the source mesh, exchanges, then makes partials on
-// the target mesh. `reduced` says what the partials become.
-std::vector<Step> steps_through(
-    const Layout& source, const Layout& reduced, const Layout& target,
-    const Pricing& pricing) {
-  std::vector<Step> steps;
-  if (source.has_partial()) {
-    steps = steps_on_mesh(source, reduced, pricing);
-  }
-  const Layout arrived = with_partials_as(target, Replicate());
-  steps.push_back(detail::exchange_step(reduced, arrived, pricing));
-  append_partials(steps, arrived, target, pricing);
-  return steps;
-}
-
-std::vector<Step> steps_between_meshes(
-    const Layout& source, const Layout& target, const Pricing& pricing) {
-  auto best = steps_through(
-      source, with_partials_as(source, Replicate()), target, pricing);
-  for (size_t d = 0; source.has_partial() && d < source.shape().size(); ++d) {
-    auto steps = steps_through(
-        source, with_partials_as(source, Shard(static_cast<int64_t>(d))),
-        target, pricing);
-    if (total_cost(steps) < total_cost(best)) {
-      best = std::move(steps);
-    }
-  }
-  return best;
-}
-
-// For meshes with too many dims to search: all_reduce per run of equal
-// partials, exchange, to_partial.
-std::vector<Step> steps_without_search(
-    const Layout& source, const Layout& target, const Pricing& pricing) {
+// Reduces every partial by all_reduce, one per run of equal neighbours.
+std::vector<Step> all_reduces(const Layout& source, const Pricing& pricing) {
   std::vector<Step> steps;
   Layout current = source;
   const auto count = source.placements().size();
@@ -157,32 +125,76 @@ std::vector<Step> steps_without_search(
         StepKind::kAllReduce, std::move(dims), current, next, pricing));
     current = next;
   }
+  return steps;
+}
+
+// Elements that a rank holds at most, and the limit of that.
+struct Memory {
+  Memory(
+      const Layout& source, const Layout& target,
+      const std::vector<Step>& steps) {
+    const int64_t kept = detail::largest_shard(source);
+    int64_t message = 0;
+    int64_t before = 0;  // the first step reads the source itself
+    peak = kept;
+    for (const Step& step : steps) {
+      const int64_t after = detail::largest_shard(step.after);
+      peak = std::max(peak, kept + (step.is_in_place() ? 0 : before) + after);
+      message = std::max({message, kept, after});
+      before = after;
+    }
+    limit = kept + detail::largest_shard(target) + message;
+  }
+  int64_t peak = 0;
+  int64_t limit = 0;
+};
+
+// Exchanges after `steps`, which leave no partial, then makes the partials of
+// the target on its mesh.
+std::vector<Step> exchanged_after(
+    std::vector<Step> steps, const Layout& source, const Layout& target,
+    const Pricing& pricing) {
+  const Layout reduced = steps.empty() ? source : steps.back().after;
   const Layout arrived = with_partials_as(target, Replicate());
-  if (!(current == arrived)) {
-    steps.push_back(detail::exchange_step(current, arrived, pricing));
+  if (!(reduced == arrived)) {
+    steps.push_back(detail::exchange_step(reduced, arrived, pricing));
   }
   append_partials(steps, arrived, target, pricing);
   return steps;
 }
 
+// Partials are reduced on the source mesh: by all_reduce, which always fits
+// into memory, or by what a search finds, to R or to a cut.
+std::vector<Step> steps_between_meshes(
+    const Layout& source, const Layout& target, const Pricing& pricing) {
+  auto best =
+      exchanged_after(all_reduces(source, pricing), source, target, pricing);
+  if (!source.has_partial()) {
+    return best;
+  }
+  Placements choices{Replicate()};
+  for (size_t d = 0; d < source.shape().size(); ++d) {
+    choices.push_back(Shard(static_cast<int64_t>(d)));
+  }
+  for (const Placement& choice : choices) {
+    const Layout reduced = with_partials_as(source, choice);
+    auto steps = exchanged_after(
+        steps_on_mesh(source, reduced, pricing), source, target, pricing);
+    const Memory memory(source, target, steps);
+    if (total_cost(steps) < total_cost(best) && memory.peak <= memory.limit) {
+      best = std::move(steps);
+    }
+  }
+  return best;
+}
+
 std::vector<Step> steps_on_mesh(
     const Layout& source, const Layout& target, const Pricing& pricing) {
   if (target.mesh().ndim() > detail::kMaxMeshDims) {
-    return steps_without_search(source, target, pricing);
+    return exchanged_after(
+        all_reduces(source, pricing), source, target, pricing);
   }
   return detail::search_steps(source, target, pricing);
-}
-
-int64_t peak_memory(const RedistributePlan& plan) {
-  const int64_t source = detail::largest_shard(plan.source);
-  int64_t most = source;
-  int64_t before = 0;  // the first step reads the source itself
-  for (const Step& step : plan.steps) {
-    const int64_t after = detail::largest_shard(step.after);
-    most = std::max(most, source + before + after);
-    before = after;
-  }
-  return most * plan.element_size;
 }
 
 }  // namespace
@@ -194,12 +206,10 @@ RedistributePlan plan_redistribution(
   RedistributePlan plan{.source = source, .target = target};
   plan.element_size = element_size;
   const Pricing pricing{model, element_size};
-  if (source == target) {
-    plan.peak_memory = peak_memory(plan);
-    return plan;
-  }
   if (source.mesh() == target.mesh()) {
-    plan.steps = steps_on_mesh(source, target, pricing);
+    if (!(source == target)) {
+      plan.steps = steps_on_mesh(source, target, pricing);
+    }
   } else if (same_ranks(source.mesh(), target.mesh())) {
     const Layout renamed(source.shape(), target.mesh(), source.placements());
     plan.steps = renamed == target ? std::vector<Step>()
@@ -211,7 +221,8 @@ RedistributePlan plan_redistribution(
     plan.bytes += step.bytes;
   }
   plan.cost = total_cost(plan.steps);
-  plan.peak_memory = peak_memory(plan);
+  plan.peak_memory =
+      element_size * Memory(plan.source, plan.target, plan.steps).peak;
   return plan;
 }
 

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include <c10/util/Exception.h>
 #include <tessera/plan/exchange.h>
 
 #include "plan/states.h"
@@ -17,7 +18,7 @@ namespace {
 // from the source, once its partials are reduced.
 constexpr int64_t kExchangeEverywhere = 16;
 // Beyond this many pairs of ranks an exchange is priced as if nothing stayed.
-constexpr int64_t kCountedPairs = int64_t{1} << 22;
+constexpr int64_t kCountedPairs = int64_t{1} << 18;
 
 struct Price {
   double cost = 0;
@@ -162,8 +163,9 @@ class Search {
 
   // The caller keeps the source; what a step reads and writes beside it may not
   // exceed the target and the largest message.
-  bool fits(State s, int64_t before, int64_t after) const {
-    return s == states_.source() ||
+  bool fits(State s, StepKind kind, int64_t before, int64_t after) const {
+    return s == states_.source() || kind == StepKind::kAllReduce ||
+           kind == StepKind::kToPartial ||
            before + after <=
                target_numel_ + std::max({source_numel_, before, after});
   }
@@ -171,7 +173,7 @@ class Search {
   void relax(
       State s, State to, const Price& price, int64_t before, const Edge& edge) {
     const int64_t after = numel(to);
-    if (!fits(s, before, after)) {
+    if (!fits(s, edge.kind, before, after)) {
       return;
     }
     const Price next{
@@ -211,6 +213,8 @@ class Search {
   }
 
   std::vector<Step> steps() {
+    // Reducing, exchanging and to_partial lead from any source to any target.
+    TORCH_INTERNAL_ASSERT(nodes_[states_.target()].reached);
     std::vector<Step> result;
     for (State s = states_.target(); s != states_.source();) {
       const Node& node = nodes_[s];

@@ -102,12 +102,14 @@ class Search {
 
   void step(
       const Layout& a, const Layout& b, double cost,
-      const std::vector<size_t>& dims, double messages, int64_t elements) {
+      const std::vector<size_t>& dims, double messages, int64_t elements,
+      bool in_place) {
     const int64_t before = size_of(a);
     const int64_t after = size_of(b);
     const int64_t limit =
         size_of(target_) + std::max({size_of(source_), before, after});
-    if (a == b || (!(a == source_) && before + after > limit)) {
+    const int64_t held = in_place ? after : before + after;
+    if (a == b || (!(a == source_) && held > limit)) {
       return;
     }
     double latency = 0;
@@ -150,7 +152,10 @@ class Search {
       messages *= 2;
       elements *= 2;
     }
-    step(a, result[0], cost, dims, messages, elements);
+    const bool to_cut = to[dims[0]].is_shard();
+    step(
+        a, result[0], cost, dims, messages, elements,
+        !from.is_shard() && !to_cut);
   }
 
   // The placements of `a` without the cuts of `dims`, every turn spelled out;
@@ -325,7 +330,7 @@ class Search {
     const Layout b(a.shape(), a.mesh(), to);
     step(
         a, b, cost, dims, static_cast<double>(a.mesh().size() - 1),
-        exchanged(a, b));
+        exchanged(a, b), false);
   }
 
   const Layout& source_;

@@ -73,11 +73,12 @@ class Planner {
     const int64_t before = brute_force::largest(current_);
     const int64_t larger = std::max(before, after);
     const bool local = from.is_replicate();
+    const bool all_reduce = from.is_partial() && to.is_replicate();
     const int64_t limit = brute_force::largest(target_) +
                           std::max(larger, brute_force::largest(source_));
-    total_.fits_memory = total_.fits_memory && (local || current_ == source_ ||
-                                                before + after <= limit);
-    const bool all_reduce = from.is_partial() && to.is_replicate();
+    total_.fits_memory =
+        total_.fits_memory &&
+        (local || all_reduce || current_ == source_ || before + after <= limit);
     const int64_t times = local ? 0 : all_reduce ? 2 : 1;
     const int64_t bytes = 4 * times * (larger - larger / n);
     const Link link = model_.over({m});

@@ -38,6 +38,18 @@ int64_t compare(const std::vector<Layout>& layouts, size_t stride) {
       EXPECT_NEAR(plan.cost, best, 1e-9 * best) << source << "\n"
                                                 << target << "\n"
                                                 << plan;
+      int64_t message = 0;
+      for (const Step& step : plan.steps) {
+        message = std::max(
+            {message, brute_force::largest(step.before),
+             brute_force::largest(step.after)});
+      }
+      EXPECT_LE(
+          plan.peak_memory, 4 * (brute_force::largest(source) +
+                                 brute_force::largest(target) + message))
+          << source << "\n"
+          << target << "\n"
+          << plan;
       if (testing::Test::HasFailure()) {
         return count;
       }

@@ -92,6 +92,16 @@ TEST(RedistributePlanTest, ExchangesWhereTheOrderOfCutsChanges) {
   EXPECT_EQ(plan.bytes, 2048 * 4);
 }
 
+TEST(RedistributePlanTest, ReducesOneKindBeforeItMakesAnother) {
+  for (const auto& [from, to] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"R P(sum)", "P(max) R"}, {"P(sum) R", "R P(max)"}}) {
+    const auto plan =
+        plan_of("[8] " + from + " @ mesh(2, 2)", "[8] " + to + " @ mesh(2, 2)");
+    EXPECT_EQ(kinds(plan), "all_reduce to_partial") << plan;
+  }
+}
+
 TEST(RedistributePlanTest, RenamingMeshDimsCostsNothing) {
   const auto plan = plan_of("[8] S(0) @ mesh(a=4)", "[8] S(0) @ mesh(b=4)");
   EXPECT_TRUE(plan.steps.empty());
@@ -129,6 +139,18 @@ TEST(RedistributePlanTest, PeakMemoryStaysInItsLimit) {
   EXPECT_LE(plan.peak_memory, source + source / 4 + source);
   EXPECT_EQ(
       plan_of("[64] R @ mesh(2)", "[64] R @ mesh(2)").peak_memory, 64 * 4);
+}
+
+TEST(RedistributePlanTest, LargeMeshesTakeMillisecondsToo) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto plan = plan_of(
+      "[1048576, 4096] S(0) S(1) @ mesh(256, 256)",
+      "[1048576, 4096] S(1) S(0) @ mesh(256, 256)");
+  const std::chrono::duration<double, std::milli> time =
+      std::chrono::steady_clock::now() - begin;
+  EXPECT_FALSE(plan.steps.empty());
+  EXPECT_LT(time.count(), 500) << plan;
+  std::cout << "65,536 ranks: " << time.count() << " ms\n" << plan;
 }
 
 TEST(RedistributePlanTest, PlansRepeat) {

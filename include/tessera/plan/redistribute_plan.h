@@ -25,8 +25,8 @@ struct RedistributePlan {
   /// Seconds, by the machine model.
   double cost = 0;
   /// Bytes that a rank holds at most: the source, which the caller keeps, and
-  /// the input and the output of one step. At most source + target + the
-  /// largest input or output of a step.
+  /// the input and the output of one step (one of them where it works in
+  /// place). At most source + target + the largest input or output of a step.
   int64_t peak_memory = 0;
 };
 

@@ -46,6 +46,11 @@ struct Step {
   bool is_local() const {
     return kind == StepKind::kCut || kind == StepKind::kToPartial;
   }
+  /// Tells whether the result may take the place of the input, unless that is
+  /// the caller's tensor: all_reduce and to_partial.
+  bool is_in_place() const {
+    return kind == StepKind::kAllReduce || kind == StepKind::kToPartial;
+  }
   /// Returns the placements of the step's mesh dims before it.
   Placements from() const;
   /// Returns the placements of the step's mesh dims after it.
