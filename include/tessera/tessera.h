@@ -22,3 +22,4 @@
 #include <tessera/tensor/dtensor.h>
 #include <tessera/tensor/dtensor_spec.h>
 #include <tessera/tensor/factories.h>
+#include <tessera/tensor/machine_model.h>

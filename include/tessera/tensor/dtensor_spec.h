@@ -15,7 +15,7 @@ namespace tessera {
 /// The mesh, placements and global shape, strides and dtype of a sharded
 /// tensor. Specs are immutable and interned: equal specs of one rank are one
 /// object, so comparing addresses compares contents.
-class DTensorSpec {
+class DTensorSpec : public std::enable_shared_from_this<DTensorSpec> {
  public:
   /// Returns the interned spec; checks that the placements fit.
   static std::shared_ptr<const DTensorSpec> make(
