@@ -83,11 +83,11 @@ std::shared_ptr<const PreparedPlan> prepared_plan(
   return prepared;
 }
 
-size_t prepared_plan_count() {
-  return thread_plans().plans.size();
-}
-
 }  // namespace detail
+
+size_t cached_plan_count() {
+  return detail::thread_plans().plans.size();
+}
 
 const MachineModel& machine_model() {
   return detail::thread_plans().model;

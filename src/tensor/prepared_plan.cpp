@@ -161,10 +161,11 @@ class Preparation {
 };
 
 // The ranks of both meshes, ascending; those of one mesh in its own order.
+// Undefined on a rank outside.
 Communicator exchange_group(
     const Step& step, const DeviceMesh& mesh, int64_t rank) {
   if (step.before.mesh() == step.after.mesh()) {
-    return mesh.whole();
+    return mesh.coordinate() ? mesh.whole() : Communicator();
   }
   std::vector<int64_t> ranks = step.before.mesh().ranks();
   const std::vector<int64_t> others = step.after.mesh().ranks();

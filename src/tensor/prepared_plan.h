@@ -53,7 +53,4 @@ std::shared_ptr<const PreparedPlan> prepared_plan(
     const DTensorSpec& source, const DeviceMesh& mesh,
     const Placements& placements);
 
-/// Returns the number of plans kept on this thread.
-size_t prepared_plan_count();
-
 }  // namespace tessera::detail

@@ -27,6 +27,9 @@ class DTensorSpec : public std::enable_shared_from_this<DTensorSpec> {
       const DeviceMesh& mesh, const Placements& placements,
       const std::vector<int64_t>& shape, c10::ScalarType dtype);
 
+  /// Returns how many specs exist in this process, for tests of growth.
+  static size_t live_count();
+
   const DeviceMesh& mesh() const { return mesh_; }
   const Layout& layout() const { return layout_; }
   const Placements& placements() const { return layout_.placements(); }

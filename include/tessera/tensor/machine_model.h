@@ -1,5 +1,7 @@
-// The machine that redistributions are priced for.
+// The machine that redistributions are priced for, and the plans that are kept.
 #pragma once
+
+#include <cstddef>
 
 #include <tessera/plan/cost.h>
 
@@ -12,5 +14,8 @@ const MachineModel& machine_model();
 /// ranks that choose different plans make different calls, which is an error.
 /// Example: set_machine_model({.link = {.latency = 2e-6, .bandwidth = 80e9}}).
 void set_machine_model(const MachineModel& model);
+
+/// Returns how many plans this rank's thread keeps; at most 1024.
+size_t cached_plan_count();
 
 }  // namespace tessera
