@@ -1,10 +1,10 @@
 #include <tensor/execute.h>
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/accumulate.h>
+#include <tensor/blocks.h>
 
 namespace tessera::detail {
 
@@ -41,10 +41,10 @@ class StepRun {
 
  private:
   at::Tensor new_shard() const {
-    return at::empty(step_.shape, shard_.options());
+    return empty_block(step_.shape, shard_.options());
   }
   at::Tensor new_flat(const std::vector<int64_t>& counts) const {
-    return at::empty({c10::sum_integers(counts)}, shard_.options());
+    return empty_block({c10::sum_integers(counts)}, shard_.options());
   }
   ReduceOp reduce_op() const { return step_.step->from()[0].reduce_op(); }
 
