@@ -1,6 +1,7 @@
 #include "python_peer.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,7 +13,10 @@
 namespace tessera::cli {
 namespace {
 
-// Starts a program with pipes at 0 and 1 and errors to `error_path`.
+// The longest round: large tensors, many ranks, a busy machine.
+constexpr int kAnswerMilliseconds = 300'000;
+
+// Starts a program with the given files as its standard ones.
 pid_t start(std::vector<std::string> words, int input, int output, int error) {
   std::vector<char*> arguments;
   for (std::string& word : words) {
@@ -63,9 +67,16 @@ PythonPeer::PythonPeer(
 
 PythonPeer::~PythonPeer() {
   close(input_);
-  int status = 0;
-  waitpid(pid_, &status, 0);
   close(output_);
+  int status = 0;
+  for (int i = 0; i < 100; ++i) {
+    if (waitpid(pid_, &status, WNOHANG) == pid_) {
+      return;
+    }
+    usleep(100'000);
+  }
+  kill(pid_, SIGTERM);
+  waitpid(pid_, &status, 0);
 }
 
 void PythonPeer::send(const std::string& line) {
@@ -83,10 +94,13 @@ std::string PythonPeer::receive() {
   size_t end = rest_.find('\n');
   while (end == std::string::npos) {
     char buffer[4096];
-    const ssize_t count = read(output_, buffer, sizeof buffer);
+    pollfd ready{output_, POLLIN, 0};
+    const bool answers = poll(&ready, 1, kAnswerMilliseconds) == 1;
+    const ssize_t count =
+        answers ? read(output_, buffer, sizeof buffer) : ssize_t{0};
     if (count <= 0) {
       throw std::runtime_error(
-          "PyTorch's side ended early; run it by hand: "
+          "PyTorch's side ended early or does not answer; run it by hand: "
           "benchmarks/redistribute_pytorch.py 4 2048 10");
     }
     rest_.append(buffer, static_cast<size_t>(count));

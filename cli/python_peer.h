@@ -10,18 +10,19 @@ namespace tessera::cli {
 
 class PythonPeer {
  public:
-  /// Starts `python -c script arguments...`; its messages go to standard error
-  /// only when it fails.
+  /// Starts `python -c script arguments...`; what it says on standard error is
+  /// dropped.
   PythonPeer(
       const std::string& python, const std::string& script,
       const std::vector<std::string>& arguments);
-  /// Closes its input, waits until it has ended.
+  /// Closes its input and waits until it has ended; ends it after 10 s.
   ~PythonPeer();
   PythonPeer(const PythonPeer&) = delete;
   PythonPeer& operator=(const PythonPeer&) = delete;
 
   void send(const std::string& line);
-  /// Returns its next line; throws std::runtime_error when it has ended.
+  /// Returns its next line; throws std::runtime_error when it has ended, or says
+  /// nothing for 5 minutes.
   std::string receive();
 
  private:
