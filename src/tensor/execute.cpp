@@ -4,6 +4,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/accumulate.h>
+#include <comm/pull.h>
 #include <tensor/blocks.h>
 
 namespace tessera::detail {
@@ -59,6 +60,11 @@ class StepRun {
 
   MovingShard all_gather() const {
     at::Tensor result = new_shard();
+    if (!step_.pulls.empty()) {
+      Work work = all_gather_by_pulls(
+          step_.group, result, shard_, step_.pulls, step_.received);
+      return MovingShard(std::move(result), std::move(work), {});
+    }
     const at::Tensor flat =
         step_.receives_result ? result : new_flat(step_.received);
     Work work = step_.group.all_gather_async(flat, shard_, step_.received);
@@ -80,6 +86,11 @@ class StepRun {
 
   MovingShard all_to_all() const {
     at::Tensor result = new_shard();
+    if (!step_.pulls.empty()) {
+      Work work = all_to_all_by_pulls(
+          step_.group, result, shard_, step_.pulls, step_.received, step_.sent);
+      return MovingShard(std::move(result), std::move(work), {});
+    }
     const at::Tensor flat = new_flat(step_.received);
     Work work = step_.group.all_to_all_async(
         flat, packed(), step_.received, step_.sent);
