@@ -131,13 +131,14 @@ class Search {
         elements};
   }
 
-  // Strided and ragged cuts come from source and target, where they have them.
+  // Addends, strided and ragged cuts are those of source and target, on the
+  // mesh dims where they have them.
   bool is_searched(size_t source, size_t target, size_t b) const {
     const auto& states = world_.states();
     for (const size_t m : all_dims_) {
       const Piece& p = world_.piece(states[b], m);
-      if ((p.kind == 'G' || p.factor != 1) &&
-          states[b].piece[m] != states[source].piece[m] &&
+      const bool anywhere = p.kind == 'R' || (p.kind == 'S' && p.factor == 1);
+      if (!anywhere && states[b].piece[m] != states[source].piece[m] &&
           states[b].piece[m] != states[target].piece[m]) {
         return false;
       }
