@@ -60,8 +60,10 @@ class Planner {
   bool is_aligned(int64_t m) const {
     for (const Placement* p : {&at(target_, m), &at(current_, m)}) {
       for (int64_t before = 0; p->is_shard() && before < m; ++before) {
-        if (at(current_, before).is_shard(p->dim()) !=
-            at(target_, before).is_shard(p->dim())) {
+        const Placement& now = at(current_, before);
+        const Placement& then = at(target_, before);
+        if ((now.is_shard(p->dim()) || then.is_shard(p->dim())) &&
+            now != then) {
           return false;
         }
       }

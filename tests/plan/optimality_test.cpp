@@ -5,6 +5,7 @@
 #include <tessera/plan/redistribute_plan.h>
 
 #include "plan/brute_force.h"
+#include "plan/cases.h"
 
 namespace tessera {
 namespace {
@@ -16,28 +17,6 @@ using brute_force::State;
 using brute_force::World;
 
 constexpr int64_t kElement = 4;
-
-struct NamedModel {
-  const char* name;
-  MachineModel model;
-};
-
-// Latency counts, bytes count, mesh dim 0 is slow, or all others are.
-std::vector<NamedModel> models() {
-  MachineModel bytes;
-  bytes.link.latency = 0;
-  MachineModel slow_first;
-  slow_first.link = {1e-9, 100e9};
-  slow_first.links = {{20e-9, 1e9}};
-  MachineModel fast_first;
-  fast_first.link = {20e-9, 1e9};
-  fast_first.links = {{1e-9, 10e9}};
-  return {
-      {"latency", {}},
-      {"bytes", bytes},
-      {"slow first", slow_first},
-      {"fast first", fast_first}};
-}
 
 brute_force::Machine machine_of(const MachineModel& model, size_t mesh_dims) {
   brute_force::Machine machine{
@@ -126,7 +105,7 @@ class Comparison {
     for (const State& state : world_.states()) {
       layouts_.push_back(layout_of(world_, state));
     }
-    for (const NamedModel& named : models()) {
+    for (const cases::NamedModel& named : cases::models()) {
       searches_.emplace_back(
           world_, machine_of(named.model, world_.mesh().size()));
     }
@@ -135,7 +114,7 @@ class Comparison {
   /// Compares every `stride`-th pair of states: with every machine model, or
   /// with one in turn. Returns the number of plans.
   int64_t run(size_t stride, bool every_model) {
-    const auto all = models();
+    const auto all = cases::models();
     int64_t plans = 0;
     const size_t n = layouts_.size();
     for (size_t pair = 0; pair < n * n; pair += stride) {
@@ -157,7 +136,7 @@ class Comparison {
 
  private:
   void compare(
-      size_t source, size_t target, const NamedModel& named,
+      size_t source, size_t target, const cases::NamedModel& named,
       brute_force::Search& search) {
     const auto plan = plan_redistribution(
         layouts_[source], layouts_[target], kElement, named.model);
@@ -265,7 +244,8 @@ TEST(PlanOptimalityTest, AgreesWithBruteForceOnTwoDimMeshes) {
 }
 
 TEST(PlanOptimalityTest, AgreesWithBruteForceOnThreeDimMeshes) {
-  compare_all({2, 2, 2}, {{9}, {8, 4}, {5, 3}, {1, 6}, {0, 3}}, 3000, is_long());
+  compare_all(
+      {2, 2, 2}, {{9}, {8, 4}, {5, 3}, {1, 6}, {0, 3}}, 3000, is_long());
 }
 
 TEST(PlanOptimalityTest, AgreesWithBruteForceOnKindsOfPartials) {
