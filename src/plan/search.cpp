@@ -156,7 +156,8 @@ class Search {
     const double bound =
         from.price.cost +
         step_cost(pricing_.model, link, messages, least, written);
-    if (target_.reached && bound > target_.price.cost) {
+    if (node.done || (node.reached && bound > node.price.cost) ||
+        (target_.reached && bound > target_.price.cost)) {
       return;
     }
     const int64_t bytes =
