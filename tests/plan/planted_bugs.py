@@ -189,7 +189,10 @@ class Copy:
 
 def first_failure(output):
     found = re.search(r"^\[  FAILED  \] (\S+)", output, re.M)
-    return found.group(1) if found else "ended by itself"
+    if found:
+        return found.group(1)
+    started = re.findall(r"^\[ RUN      \] (\S+)", output, re.M)
+    return f"a crash in {started[-1] if started else 'plan_test'}"
 
 
 def found_by(copy, bug):
