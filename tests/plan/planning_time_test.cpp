@@ -49,13 +49,8 @@ double slowest_ms(
   return most;
 }
 
-// The bound leaves room for busy machines and sanitizers; the figure is
-// printed.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kSlack = 20;
-#else
-constexpr double kSlack = 1;
-#endif
+// The bounds leave room for busy machines and sanitizers; figures are printed.
+constexpr double kSlack = TESSERA_SANITIZED ? 20 : 1;
 
 TEST(PlanningTimeTest, SixMeshDimsTakeLessThanTwoMilliseconds) {
   const double most = slowest_ms(
