@@ -14,6 +14,7 @@
 #include <tessera/layout/mesh_shape.h>
 #include <tessera/layout/notation.h>
 #include <tessera/layout/placement.h>
+#include <tessera/parallel/check_module.h>
 #include <tessera/parallel/distribute_module.h>
 #include <tessera/plan/cost.h>
 #include <tessera/plan/exchange.h>
@@ -22,4 +23,5 @@
 #include <tessera/tensor/dtensor.h>
 #include <tessera/tensor/dtensor_spec.h>
 #include <tessera/tensor/factories.h>
+#include <tessera/tensor/gradient_check.h>
 #include <tessera/tensor/machine_model.h>

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 #include <tessera/tensor/dtensor.h>
+#include <tessera/tensor/gradient_check.h>
 #include <torch/nn/module.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -82,6 +83,11 @@ void distribute_parameters(
   for (const auto& part :
        module.named_modules(/*name_prefix=*/"", /*include_self=*/false)) {
     place(part.key(), *part.value());
+  }
+  for (const auto& parameter : module.named_parameters()) {
+    if (parameter.value().defined()) {
+      name_tensor(parameter.value(), parameter.key());
+    }
   }
 }
 

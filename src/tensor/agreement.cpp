@@ -4,7 +4,9 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <base/text.h>
 #include <c10/util/Exception.h>
+#include <tensor/replicas.h>
 
 namespace tessera::detail {
 
@@ -30,28 +32,10 @@ std::vector<std::string> gather_text(
   return lines;
 }
 
-// Returns the bytes of the shard that the first coordinate of every replicated
-// mesh dim holds.
-at::Tensor first_replica(const at::Tensor& local, const DTensorSpec& spec) {
-  at::Tensor first = local.clone(at::MemoryFormat::Contiguous);
-  for (int64_t m = 0; m < spec.mesh().ndim(); ++m) {
-    if (spec.placements()[static_cast<size_t>(m)].is_replicate()) {
-      spec.mesh().communicator(m).broadcast(first, 0);
-    }
-  }
-  return first;
-}
-
-bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor x = a.cpu().contiguous();
-  const at::Tensor y = b.cpu().contiguous();
-  return x.nbytes() == y.nbytes() &&
-         std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
-}
-
 }  // namespace
 
-void check_agreement(const at::Tensor& local, const DTensorSpec& spec) {
+void check_agreement(const at::Tensor& local, const SpecPtr& of) {
+  const DTensorSpec& spec = *of;
   const Communicator all = spec.mesh().whole();
   const std::string mine = to_string(spec);
   const auto texts = gather_text(mine, all);
@@ -63,16 +47,13 @@ void check_agreement(const at::Tensor& local, const DTensorSpec& spec) {
         texts[0], ", rank ", all.ranks()[r], " has ", texts[r],
         "; pass the same shape and dtype on all ranks");
   }
-  const bool same = same_bytes(local, first_replica(local, spec));
-  const auto verdicts = gather_text(same ? "same" : "different", all);
-  for (size_t r = 0; r < verdicts.size(); ++r) {
-    TORCH_CHECK_VALUE(
-        verdicts[r] == "same", "from_local(", mine, "), rank ",
-        spec.mesh().world().rank(), ": replicated shards differ; rank ",
-        all.ranks()[r],
-        " differs from the first of its replicas; broadcast the data first, or "
-        "use Shard or Partial");
-  }
+  const auto lines = replica_differences(
+      {{"replicated shards differ", local, of}}, spec.mesh(),
+      /*tolerance=*/0);
+  TORCH_CHECK_VALUE(
+      lines.empty(), "from_local(", mine, "), rank ",
+      spec.mesh().world().rank(), ": ", base::join(lines, "; "),
+      "; broadcast the data first, or use Shard or Partial");
 }
 
 }  // namespace tessera::detail

@@ -8,6 +8,6 @@ namespace tessera::detail {
 
 /// Throws on every rank of the mesh when dtype, global shape or layout differ
 /// between ranks, or when shards that should be equal are not.
-void check_agreement(const at::Tensor& local, const DTensorSpec& spec);
+void check_agreement(const at::Tensor& local, const SpecPtr& spec);
 
 }  // namespace tessera::detail

@@ -6,6 +6,8 @@
 #include <c10/util/Exception.h>
 #include <tensor/agreement.h>
 #include <tensor/execute.h>
+#include <tensor/gradient_check.h>
+#include <tensor/local_gradient.h>
 #include <tensor/movement.h>
 #include <tensor/sharded_impl.h>
 #include <tensor/strides.h>
@@ -22,15 +24,6 @@ using detail::spec_of;
 using torch::autograd::variable_list;
 
 namespace {
-
-Placements without_partial(Placements placements) {
-  for (Placement& p : placements) {
-    if (p.is_partial()) {
-      p = Replicate();
-    }
-  }
-  return placements;
-}
 
 // A gradient that ATen's formulas made plain is equal on all ranks.
 at::Tensor as_sharded(const at::Tensor& gradient, const DeviceMesh& mesh) {
@@ -58,30 +51,41 @@ void record(
 }
 
 struct FromLocalBackward final : torch::autograd::Node {
-  FromLocalBackward(DeviceMesh on, Placements to)
-      : mesh(std::move(on)), target(std::move(to)) {}
+  FromLocalBackward(SpecPtr of, detail::LocalGradient as)
+      : spec(std::move(of)), local(std::move(as)) {}
   variable_list apply(variable_list&& gradients) override {
     if (!gradients[0].defined()) {
       return {at::Tensor()};
     }
-    return {to_local(redistribute(as_sharded(gradients[0], mesh), target))};
+    detail::check_known("backward of from_local", local, *spec);
+    const at::Tensor gradient = to_local(
+        redistribute(as_sharded(gradients[0], spec->mesh()), local.placements));
+    return {local.scale == 1 ? gradient : gradient.div(local.scale)};
   }
-  DeviceMesh mesh;
-  Placements target;
+  SpecPtr spec;
+  detail::LocalGradient local;
 };
 
 struct ToLocalBackward final : torch::autograd::Node {
-  ToLocalBackward(SpecPtr of, Placements as)
-      : spec(std::move(of)), placements(std::move(as)) {}
+  ToLocalBackward(SpecPtr of, detail::LocalGradient as)
+      : spec(std::move(of)), local(std::move(as)) {}
   variable_list apply(variable_list&& gradients) override {
     if (!gradients[0].defined()) {
       return {at::Tensor()};
     }
-    return {from_local(
-        gradients[0], spec->mesh(), placements, {.shape = spec->shape()})};
+    detail::check_known("backward of to_local", local, *spec);
+    const at::Tensor gradient = from_local(
+        local.scale == 1 ? gradients[0] : gradients[0].mul(local.scale),
+        spec->mesh(), local.placements, {.shape = spec->shape()});
+    if (detail::checks_gradients()) {
+      detail::check_gradient(
+          gradient, "the gradient of to_local() of " +
+                        detail::name_of_source(next_edge(0), *spec));
+    }
+    return {gradient};
   }
   SpecPtr spec;
-  Placements placements;
+  detail::LocalGradient local;
 };
 
 // Brings the gradient to the source's mesh and placements, in the dtype that
@@ -192,13 +196,10 @@ at::Tensor from_local(
   const at::Tensor here =
       moves ? local.to(c10::Device(mesh.device_type())) : local;
   const SpecPtr spec = spec_of_local(here, mesh, placements, options);
-  const Placements grad_placements =
-      options.grad_placements
-          ? Layout(spec->shape(), mesh.mesh_shape(), *options.grad_placements)
-                .placements()
-          : without_partial(spec->placements());
+  detail::LocalGradient gradient =
+      detail::local_gradient("from_local", *spec, options.grad_placements);
   if (options.run_check && spec->has_shard()) {
-    detail::check_agreement(here.detach(), *spec);
+    detail::check_agreement(here.detach(), spec);
   }
   at::Tensor shard =
       spec->has_shard() ? here.detach() : at::empty({0}, here.options());
@@ -208,23 +209,19 @@ at::Tensor from_local(
   } else {
     result = detail::wrap(shard, spec);
   }
-  record<FromLocalBackward>(result, here, mesh, grad_placements);
+  record<FromLocalBackward>(result, here, spec, std::move(gradient));
   return result;
 }
 
 at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options) {
   const DTensorSpec& spec = tessera::spec(tensor);
-  const Placements grad_placements =
-      options.grad_placements ? Layout(
-                                    spec.shape(), spec.mesh().mesh_shape(),
-                                    *options.grad_placements)
-                                    .placements()
-                              : without_partial(spec.placements());
+  detail::LocalGradient gradient =
+      detail::local_gradient("to_local", spec, options.grad_placements);
   const auto& meta = detail::meta_of(tensor);
   // A view into a gathered copy is not this rank's memory: hand out a copy.
   at::Tensor local =
       meta.whole ? detail::fresh_local(tensor).clone() : meta.local.detach();
-  record<ToLocalBackward>(local, tensor, meta.spec, grad_placements);
+  record<ToLocalBackward>(local, tensor, meta.spec, std::move(gradient));
   return local;
 }
 

@@ -1,3 +1,5 @@
+#include <tensor/gradient_check.h>
+#include <tensor/movement.h>
 #include <tensor/ways.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/function.h>
@@ -8,12 +10,31 @@ namespace tessera::detail {
 
 namespace {
 
+using torch::autograd::FunctionPreHook;
+
+// A gradient of other placements is compared before it moves, since moving
+// hides which rank it came from; one that arrives, once, at the last hook.
+at::Tensor place_gradient(
+    const at::Tensor& gradient, const at::Tensor& leaf, bool last) {
+  const DTensorSpec& wanted = spec_of(leaf);
+  // ATen's own formulas make plain tensors, equal on all ranks.
+  const at::Tensor sharded =
+      is_sharded(gradient)
+          ? gradient
+          : from_local(gradient, wanted.mesh(), replicated(wanted.mesh()));
+  const bool moves = spec_of(sharded).placements() != wanted.placements();
+  if (checks_gradients() && (moves || last)) {
+    check_gradient(sharded, "the gradient of " + name_of(leaf));
+  }
+  return moves ? redistribute(sharded, wanted.placements()) : sharded;
+}
+
 // Brings a leaf's gradient to the leaf's placements. Held by the leaf itself,
 // so it may only refer to it weakly.
-class PlacementHook final : public torch::autograd::FunctionPreHook {
+class PlacementHook final : public FunctionPreHook {
  public:
-  explicit PlacementHook(const at::Tensor& leaf)
-      : leaf_(leaf.getIntrusivePtr()) {}
+  PlacementHook(const at::Tensor& leaf, bool last)
+      : leaf_(leaf.getIntrusivePtr()), last_(last) {}
 
   torch::autograd::variable_list operator()(
       const torch::autograd::variable_list& gradients) override {
@@ -23,54 +44,46 @@ class PlacementHook final : public torch::autograd::FunctionPreHook {
       return placed;
     }
     const at::Tensor owner{std::move(leaf)};
-    if (!is_sharded(owner)) {
-      return placed;
-    }
-    const DTensorSpec& wanted = spec_of(owner);
-    at::Tensor& gradient = placed[0];
-    if (!is_sharded(gradient)) {
-      // ATen's own formulas make plain tensors, equal on all ranks.
-      gradient = from_local(
-          gradient, wanted.mesh(),
-          Placements(wanted.placements().size(), Replicate()));
-    }
-    if (spec_of(gradient).placements() != wanted.placements()) {
-      gradient = redistribute(gradient, wanted.placements());
+    if (is_sharded(owner)) {
+      placed[0] = place_gradient(placed[0], owner, last_);
     }
     return placed;
   }
 
  private:
   c10::weak_intrusive_ptr<c10::TensorImpl> leaf_;
+  bool last_;
 };
 
-bool holds_ours(
-    const std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>&
-        hooks) {
-  for (const auto& hook : hooks) {
-    if (dynamic_cast<const PlacementHook*>(hook.get()) != nullptr) {
-      return true;
-    }
-  }
-  return false;
+bool is_ours(const std::unique_ptr<FunctionPreHook>& hook) {
+  return dynamic_cast<const PlacementHook*>(hook.get()) != nullptr;
 }
 
 }  // namespace
 
-// The tensor's own hooks serve autograd::grad() too, but a user's first
-// register_hook() drops them; those of the node that accumulates run after the
-// user's, and live as long as the graph.
+// Note [Gradients of leaves]
+// The hook stands in two places. First among the tensor's hooks, so that those
+// of users see a gradient in the leaf's placements: C++'s register_hook() would
+// drop it when it makes its list, so that list is made here, empty. And on the
+// node that accumulates, where LibTorch keeps the hooks that run after all of
+// the tensor's and before autograd::grad() takes the gradient: it follows what
+// users' hooks return, and stays where Python's hooks replace the tensor's.
 void watch_leaf(const at::Tensor& t) {
   if (!t.requires_grad() || !t.is_leaf()) {
     return;
   }
   auto& hooks = torch::autograd::impl::hooks(t);
-  if (!holds_ours(hooks)) {
-    hooks.push_back(std::make_unique<PlacementHook>(t));
+  if (hooks.empty()) {
+    torch::autograd::impl::create_cpp_hook(t);
+  }
+  if (!is_ours(hooks.front())) {
+    hooks.insert(
+        hooks.begin(), std::make_unique<PlacementHook>(t, /*last=*/false));
   }
   const auto node = torch::autograd::impl::try_get_grad_accumulator(t);
-  if (node && !holds_ours(node->pre_hooks())) {
-    node->add_pre_hook(std::make_unique<PlacementHook>(t));
+  if (node && node->retains_grad_hooks().empty()) {
+    node->add_retains_grad_hook(
+        std::make_unique<PlacementHook>(t, /*last=*/true), 0);
   }
 }
 

@@ -225,7 +225,7 @@ TEST(FromLocal, RunCheckReportsDifferencesOnEveryRank) {
         "");
     const auto odd = rank() == 3 ? good + 1 : good;
     EXPECT_ERROR(
-        "replicated shards differ; rank 3",
+        "replicated shards differ: rank 3",
         from_local(odd, mesh, {Shard(0), Replicate()}, {.run_check = true}));
     const auto longer = rank() == 1 ? counting({3, 2}) : good;
     EXPECT_ERROR(
