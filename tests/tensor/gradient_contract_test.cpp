@@ -43,9 +43,11 @@ TEST(RedistributeGradient, HasTheSourcesPlacementsOrReplicateForPartial) {
     run_ranks(c.ranks(), [&] {
       const auto mesh = mesh_of(c.mesh);
       const auto list = all_placements(c);
+      const size_t stride = c.mesh.size() == 1 || long_form() ? 1 : 3;
       for (const auto& from : list) {
         for (const auto& to : list) {
-          for (const auto& given : list) {
+          for (size_t i = 0; i < list.size(); i += stride) {
+            const auto& given = list[i];
             SCOPED_TRACE(
                 to_string(from) + " -> " + to_string(to) + ", gradient " +
                 to_string(given) + ", rank " + std::to_string(rank()));

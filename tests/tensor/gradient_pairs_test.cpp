@@ -147,7 +147,7 @@ TEST(DistributeTensorGradient, IsTheNumericOneOnOneDimMeshes) {
   for_each_pair(one_dim_cases(), all_placements, check_distribute_tensor);
 }
 TEST(DistributeTensorGradient, IsTheNumericOneOnTwoDimMeshes) {
-  for_each_pair({{{2, 2}, {3, 3}}}, all_placements, check_distribute_tensor);
+  for_each_pair({{{2, 2}, {1, 3}}}, all_placements, check_distribute_tensor);
 }
 
 // Every rank uses the whole value alike: the gradient is replicated.

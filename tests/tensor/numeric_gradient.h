@@ -2,6 +2,8 @@
 // placements to try it on. Nothing here uses autograd.
 #pragma once
 
+#include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -52,12 +54,23 @@ struct GradientCase {
   int ranks() const { return static_cast<int>(c10::multiply_integers(mesh)); }
 };
 
+inline bool long_form() {
+  return std::getenv("TESSERA_LONG") != nullptr;
+}
+
 /// Even, uneven and empty shards on 1-D meshes of 2 and 3.
 inline std::vector<GradientCase> one_dim_cases() {
   return {{{2}, {4, 2}}, {{2}, {1, 3}}, {{3}, {5, 2}}, {{3}, {2, 4}}};
 }
 inline std::vector<GradientCase> two_dim_cases() {
-  return {{{2, 2}, {4, 2}}, {{2, 2}, {3, 3}}, {{2, 2}, {1, 5}}};
+  std::vector<GradientCase> cases = {
+      {{2, 2}, {2, 2}}, {{2, 2}, {3, 2}}, {{2, 2}, {1, 3}}};
+  if (long_form()) {
+    cases.push_back({{2, 2}, {4, 4}});
+    cases.push_back({{2, 3}, {5, 4}});
+    cases.push_back({{3, 2}, {7, 3}});
+  }
+  return cases;
 }
 
 inline Placement ragged(int64_t length, int64_t parts) {

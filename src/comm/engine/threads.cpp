@@ -8,6 +8,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
@@ -90,11 +91,14 @@ void prepare_libtorch() {
 
 // The modes of a rank's thread: those of the thread that called run_ranks(),
 // but backward runs on the rank's own thread (one thread per device could not
-// serve ranks that wait for each other), and views replay.
+// serve ranks that wait for each other), views replay, and autocast keeps no
+// casts (it makes them under a lock of the process, where a rank that had to
+// wait for another one would wait for ever).
 void set_thread_modes(int intra_op_threads) {
   c10::AutogradState& modes = c10::AutogradState::get_tls_state();
   modes.set_multithreading_enabled(false);
   modes.set_view_replay_enabled(true);
+  at::autocast::set_autocast_cache_enabled(false);
   if (at::get_num_threads() != intra_op_threads) {
     at::set_num_threads(intra_op_threads);
   }
