@@ -206,7 +206,7 @@ class Comparison {
     }
     return without.empty() || without.size() == digests_.size()
                ? "the ranks hold it in different shapes, dtypes or placements"
-               : "missing on rank " + base::join(without, ", ") +
+               : "missing on rank " + base::join(without, ", rank ") +
                      ", present on others";
   }
 
@@ -233,7 +233,8 @@ class Comparison {
     const std::vector<int64_t> shape = replica_.spec->layout().local_shape(
         mesh_.mesh_shape().coordinate_of(ranks()[worst]).value());
     std::ostringstream line;
-    line << replica_.what << ": rank " << base::join(differing, ", ")
+    line << replica_.what << (differing.size() == 1 ? ": rank " : ": ranks ")
+         << base::join(differing, ", ")
          << (differing.size() == 1 ? " differs" : " differ")
          << " from the first copy; most on rank " << ranks()[worst]
          << " against rank " << ranks()[first_of(worst)] << ", by " << d.largest

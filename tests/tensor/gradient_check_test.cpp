@@ -80,7 +80,7 @@ TEST(CheckReplicas, NamesGradients) {
     (to_local(w) * (mine() + 1)).sum().backward();
     const std::string text = error_of([&] { check_replicas({{"w", w}}); });
     for (const char* part :
-         {"gradient of 'w'", "rank 1, 2 differ", "most on rank 2",
+         {"gradient of 'w'", "ranks 1, 2 differ", "most on rank 2",
           "against rank 0, by 2", "(3 and 1)", "in 4 of 4 elements"}) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
     }

@@ -310,8 +310,7 @@ TEST(Checkpointing, RecomputesWithTheSameGradients) {
 TEST(UndefinedGradient, OfAnUnusedResultIsNone) {
   for_each_leaf([](const at::Tensor& leaf, const at::Tensor& x) {
     const auto other = leaf_of(x, device_mesh(leaf), placements(leaf));
-    const auto unused = redistribute(
-        to_local(other).numel() > 0 ? other : other, {Replicate()});
+    const auto unused = redistribute(other, {Replicate()});
     const auto got = torch::autograd::grad(
         {moved_loss(leaf)}, {leaf, unused, other}, {}, /*retain_graph=*/true,
         /*create_graph=*/false, /*allow_unused=*/true);
@@ -368,6 +367,50 @@ TEST(OneOfTwoInputs, MayNeedNoGradient) {
     EXPECT_TRUE(placed_like(leaf.grad(), leaf));
     EXPECT_FALSE(fixed.grad().defined());
     EXPECT_TRUE(close(leaf.grad(), weights(x.sizes()) * (x * x).cos() * x));
+  });
+}
+
+TEST(RanksOutsideTheMesh, FollowTheBackwardPass) {
+  run_ranks(3, [] {
+    const auto mesh = mesh_of({2});
+    const GradientCheck check;
+    for (const char* text : {"R", "S(0)", "P(sum)", "P(avg)"}) {
+      SCOPED_TRACE(std::string(text) + ", rank " + std::to_string(rank()));
+      const auto p = parse_placements(text);
+      const auto x = distinct({3, 2});
+      const auto leaf = distribute_tensor(x, mesh, p).requires_grad_();
+      const auto inner = from_local(
+          to_local(leaf).mul(1.0), mesh, p, {.shape = x.sizes().vec()});
+      loss_of(redistribute(inner, {Shard(1)})).backward();
+      EXPECT_TRUE(placed_like(leaf.grad(), leaf));
+      EXPECT_EQ(leaf.grad().sizes(), x.sizes());
+      if (rank() < 2) {
+        EXPECT_TRUE(close(leaf.grad(), expected(x)));
+      }
+    }
+  });
+}
+
+TEST(ComplexGradient, IsThePlainOne) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const auto x = at::complex(distinct({3, 2}), weights({3, 2}));
+    const auto w = at::complex(weights({3, 2}), direction({3, 2}));
+    const auto p = x.clone().requires_grad_();
+    at::abs(p * w).sum().backward();
+    for (const char* text : {"R", "S(0)", "S(1)", "P(sum)", "P(avg)"}) {
+      SCOPED_TRACE(text);
+      const auto t =
+          distribute_tensor(x, mesh, parse_placements(text)).requires_grad_();
+      const auto again = from_local(
+          to_local(t).mul(1.0), mesh, placements(t),
+          {.shape = x.sizes().vec()});
+      at::abs(redistribute(again, {Shard(0)}) * replicate(w, mesh))
+          .sum()
+          .backward();
+      EXPECT_TRUE(placed_like(t.grad(), t));
+      EXPECT_TRUE(close(t.grad(), p.grad()));
+    }
   });
 }
 

@@ -262,5 +262,38 @@ TEST(FromLocalGradient, IsTheNumericOneOnTwoDimMeshes) {
   for_each_pair({{{2, 2}, {3, 2}}}, placements_with_default, check_from_local);
 }
 
+// The slope of the first derivative, as a function of the local tensors: that
+// of a shard of a sharded tensor, Replicate where the addends are.
+void check_from_local_second(
+    const DeviceMesh& mesh, const Placements& from, const Placements& to,
+    const at::Tensor& x) {
+  Placements copies = from;
+  for (Placement& p : copies) {
+    p = p.is_partial() ? Replicate() : p;
+  }
+  const FromLocalOptions shape = {.shape = x.sizes().vec()};
+  const auto slope = [&](const at::Tensor& local) {
+    const auto loss =
+        loss_of(redistribute(from_local(local, mesh, from, shape), to));
+    const auto gradient = gradient_by(loss, local);
+    return along(from_local(gradient, mesh, copies, shape));
+  };
+  const Locals locals(mesh, from, x);
+  const at::Tensor numeric = locals.numeric([&](const at::Tensor& local) {
+    return value_of(slope(local.detach().requires_grad_()));
+  });
+  const at::Tensor leaf = locals.local().requires_grad_();
+  slope(leaf).backward();
+  EXPECT_TRUE(close(leaf.grad(), numeric, kTolerance));
+}
+
+TEST(FromLocalGradient, OfSecondOrderIsTheNumericOne) {
+  for_each_pair(
+      {{{2}, {3, 2}}, {{3}, {2, 2}}}, placements_with_default,
+      check_from_local_second);
+  for_each_pair(
+      {{{2, 2}, {1, 2}}}, placements_with_default, check_from_local_second);
+}
+
 }  // namespace
 }  // namespace tessera
