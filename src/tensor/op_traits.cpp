@@ -29,7 +29,9 @@ bool is_untagged_elementwise(std::string_view name) {
 
 bool passes_partial(std::string_view name) {
   return name == "aten::clone" || name == "aten::empty_like" ||
-         name == "aten::alias_copy" || name == "aten::detach_copy";
+         name == "aten::alias_copy" || name == "aten::detach_copy" ||
+         name == "aten::alias" || name == "aten::detach" ||
+         name == "aten::new_empty" || name == "aten::new_empty_strided";
 }
 
 bool returns_view(const c10::FunctionSchema& schema) {

@@ -96,6 +96,33 @@ TEST(RedistributeGradient, IsTheNumericOneOnTwoDimMeshes) {
   for_each_pair(two_dim_cases(), all_placements, check_redistribute);
 }
 
+// From a mesh of four in a row to one of two by two, and back.
+TEST(RedistributeGradient, IsTheNumericOneAcrossMeshes) {
+  const std::vector<int64_t> shape = {3, 2};
+  run_ranks(4, [&] {
+    const auto row = mesh_of({4});
+    const auto square = mesh_of({2, 2});
+    const auto check = [&](const DeviceMesh& a, const Placements& from,
+                           const DeviceMesh& b, const Placements& to) {
+      SCOPED_TRACE(to_string(from) + " -> " + to_string(to));
+      check_first(
+          [&](const at::Tensor& at) { return leaf_of(at, a, from); },
+          [&](const at::Tensor& leaf) {
+            return loss_of(redistribute(leaf, b, to));
+          },
+          distinct(shape));
+    };
+    for (const Placements& p : all_placements({{4}, shape})) {
+      for (const char* text :
+           {"R R", "S(0) S(0)", "S(1) R", "P(sum) S(0)", "P(avg) P(sum)",
+            "P(max) R"}) {
+        check(row, p, square, parse_placements(text));
+        check(square, parse_placements(text), row, p);
+      }
+    }
+  });
+}
+
 // sin() of an addend is no function of the sum, so addends are scaled instead.
 at::Tensor use_locally(const at::Tensor& local, const Placements& placements) {
   for (const Placement& p : placements) {
