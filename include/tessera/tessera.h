@@ -5,6 +5,7 @@
 // parallel (apply it to modules).
 #pragma once
 
+#include <tessera/comm/comm_log.h>
 #include <tessera/comm/communicator.h>
 #include <tessera/comm/device_mesh.h>
 #include <tessera/comm/world.h>
