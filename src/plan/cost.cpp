@@ -2,7 +2,21 @@
 
 #include <algorithm>
 
+#include <tessera/plan/exchange.h>
+
 namespace tessera {
+namespace {
+
+int64_t shard_elements(
+    const Layout& layout, const std::vector<int64_t>& coordinate) {
+  int64_t product = 1;
+  for (const int64_t size : layout.local_shape(coordinate)) {
+    product *= size;
+  }
+  return product;
+}
+
+}  // namespace
 
 Link MachineModel::over(const std::vector<int64_t>& mesh_dims) const {
   const auto link_of = [this](int64_t m) -> const Link& {
@@ -58,6 +72,31 @@ double step_cost(
   return static_cast<double>(messages) * link.latency +
          static_cast<double>(bytes) / link.bandwidth +
          static_cast<double>(written) / model.copy_bandwidth;
+}
+
+int64_t bytes_on(
+    const Step& step, int64_t element_size,
+    const std::vector<int64_t>& coordinate) {
+  if (step.kind == StepKind::kExchange) {
+    const int64_t rank = step.before.mesh().rank_at(coordinate);
+    return element_size * exchange_elements_on(step.before, step.after, rank);
+  }
+  int64_t ranks = 1;
+  for (const int64_t m : step.mesh_dims) {
+    ranks *= step.before.mesh().size(m);
+  }
+  return element_size * elements_sent(
+                            step.kind, ranks,
+                            shard_elements(step.before, coordinate),
+                            shard_elements(step.after, coordinate));
+}
+
+int64_t bytes_on_rank(const Step& step, int64_t element_size, int64_t rank) {
+  if (step.kind == StepKind::kExchange) {
+    return element_size * exchange_elements_on(step.before, step.after, rank);
+  }
+  const auto coordinate = step.before.mesh().coordinate_of(rank);
+  return coordinate ? bytes_on(step, element_size, *coordinate) : 0;
 }
 
 }  // namespace tessera

@@ -115,6 +115,13 @@ struct SourceCuts {
       coordinate[dims[i]] = own[i];
     }
   }
+  // Tells whether two coordinates agree in the mesh dims that do not cut.
+  bool equal_beside(Coordinate a, const Coordinate& b) const {
+    for (const size_t m : dims) {
+      a[m] = b[m];
+    }
+    return a == b;
+  }
   std::vector<size_t> dims;
   Coordinate sizes;
 };
@@ -174,6 +181,44 @@ int64_t exchange_elements(const Layout& source, const Layout& target) {
     most = std::max(most, received);
   }
   return std::max(most, *std::max_element(sent.begin(), sent.end()));
+}
+
+int64_t exchange_elements_on(
+    const Layout& source, const Layout& target, int64_t rank) {
+  check("exchange_elements_on", source, target);
+  std::vector<std::pair<DimRuns, DimRuns>> dims;
+  for (size_t d = 0; d < source.shape().size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    dims.emplace_back(DimRuns(source, dim), DimRuns(target, dim));
+  }
+  const auto shared = [&](const Coordinate& from, const Coordinate& to) {
+    int64_t count = 1;
+    for (const auto& [held, wanted] : dims) {
+      count *= overlap(
+          held.all()[held.number(from)], wanted.all()[wanted.number(to)]);
+    }
+    return count;
+  };
+  const SourceCuts cuts(source);
+  const auto own = source.mesh().coordinate_of(rank);
+  const auto place = target.mesh().coordinate_of(rank);
+  int64_t received = 0;
+  if (place) {
+    Coordinate from = nearest_copy(source, target, rank);
+    Coordinate parts(cuts.dims.size(), 0);
+    do {
+      cuts.set(from, parts);
+      received += from == own ? 0 : shared(from, *place);
+    } while (detail::next_row_major(parts, cuts.sizes));
+  }
+  int64_t sent = 0;
+  for (const int64_t to : target.mesh().ranks()) {
+    if (own && to != rank &&
+        cuts.equal_beside(*own, nearest_copy(source, target, to))) {
+      sent += shared(*own, *target.mesh().coordinate_of(to));
+    }
+  }
+  return std::max(sent, received);
 }
 
 std::vector<Transfer> exchange_transfers(

@@ -1,7 +1,7 @@
 // What a step costs: a machine model, and the formulas that price a step.
 //
-// Everything here depends on the layouts alone, and on the largest shard over
-// all ranks, so every rank computes the same price.
+// Prices depend on the layouts alone, and on the largest shard over all ranks,
+// so every rank computes the same one. What one rank moves is asked apart.
 #pragma once
 
 #include <cstdint>
@@ -50,5 +50,18 @@ int64_t elements_sent(
 double step_cost(
     const MachineModel& model, const Link& link, int64_t messages,
     int64_t bytes, int64_t written);
+
+/// Returns the bytes that the rank at a coordinate of `step.before` moves: as
+/// elements_sent() says, for the shards of that coordinate; for an exchange
+/// what it sends or receives, whichever is more. The largest over ranks is
+/// `step.bytes`, unless the mesh is too large to count an exchange.
+/// Example: 5 rows gathered from pieces of 3 and 2 on mesh(2): 5 - 5 / 2 = 3
+/// rows on both.
+int64_t bytes_on(
+    const Step& step, int64_t element_size,
+    const std::vector<int64_t>& coordinate);
+/// Returns the same for a global rank; 0 for a rank that takes no part. Also
+/// for ranks of `step.after` alone, where an exchange changes the mesh.
+int64_t bytes_on_rank(const Step& step, int64_t element_size, int64_t rank);
 
 }  // namespace tessera

@@ -33,5 +33,9 @@ std::vector<Transfer> exchange_transfers(
 /// Returns the elements that the busiest rank sends or receives, whichever is
 /// more; what stays on its rank is not counted.
 int64_t exchange_elements(const Layout& source, const Layout& target);
+/// Returns the elements that `rank` sends or receives, whichever is more; 0 for
+/// a rank in neither mesh. The largest over ranks is exchange_elements().
+int64_t exchange_elements_on(
+    const Layout& source, const Layout& target, int64_t rank);
 
 }  // namespace tessera
