@@ -22,4 +22,6 @@
 #include <tessera/plan/step.h>
 #include <tessera/tensor/dtensor.h>
 #include <tessera/tensor/dtensor_spec.h>
+#include <tessera/tensor/explain.h>
 #include <tessera/tensor/factories.h>
+#include <tessera/tensor/strict_mode.h>

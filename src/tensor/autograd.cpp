@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
+#include <comm/call_cause.h>
 #include <tensor/agreement.h>
 #include <tensor/movement.h>
 #include <tensor/sharded_impl.h>
@@ -63,6 +64,7 @@ struct FromLocalBackward final : torch::autograd::Node {
     if (!gradients[0].defined()) {
       return {at::Tensor()};
     }
+    const detail::CallCause cause("gradient of from_local", &mesh);
     return {to_local(redistribute(as_sharded(gradients[0], mesh), target))};
   }
   DeviceMesh mesh;
@@ -91,6 +93,7 @@ struct RedistributeBackward final : torch::autograd::Node {
     if (!gradients[0].defined()) {
       return {at::Tensor()};
     }
+    const detail::CallCause cause("gradient of redistribute", &source->mesh());
     const at::Tensor gradient = as_sharded(gradients[0], source->mesh());
     Placements target = source->placements();
     for (size_t m = 0; m < target.size(); ++m) {
@@ -191,6 +194,7 @@ at::Tensor from_local(
           ? Layout(spec->shape(), mesh.mesh_shape(), *options.grad_placements)
                 .placements()
           : without_partial(spec->placements());
+  const detail::CallCause cause("from_local", &mesh);
   if (options.run_check && spec->has_shard()) {
     detail::check_agreement(here.detach(), *spec);
   }
@@ -208,6 +212,7 @@ at::Tensor from_local(
 
 at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options) {
   const DTensorSpec& spec = tessera::spec(tensor);
+  const detail::CallCause cause("to_local", &spec.mesh());
   const Placements grad_placements =
       options.grad_placements ? Layout(
                                     spec.shape(), spec.mesh().mesh_shape(),
@@ -225,6 +230,7 @@ at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options) {
 at::Tensor redistribute(
     const at::Tensor& tensor, const Placements& placements) {
   const DTensorSpec& source = tessera::spec(tensor);
+  const detail::CallCause cause("redistribute", &source.mesh());
   const SpecPtr target = DTensorSpec::make(
       source.mesh(), placements, source.shape(), source.strides(),
       source.dtype());
@@ -249,6 +255,7 @@ at::Tensor redistribute(
 at::Tensor full_tensor(
     const at::Tensor& tensor, const ToLocalOptions& options) {
   const DTensorSpec& spec = tessera::spec(tensor);
+  const detail::CallCause cause("full_tensor", &spec.mesh());
   TORCH_CHECK_VALUE(
       spec.has_shard(), "full_tensor(", to_string(spec), "), rank ",
       spec.mesh().world().rank(),

@@ -10,14 +10,6 @@ namespace tessera::detail {
 
 namespace {
 
-bool has_cut_argument(const OpCall& call) {
-  bool found = false;
-  call.for_each_argument_tensor([&](const at::Tensor& t) {
-    found = found || (is_sharded(t) && !spec_of(t).is_replicated());
-  });
-  return found;
-}
-
 const char* reason_of(Way way, const OpTraits& traits, bool has_cut) {
   switch (way) {
     case Way::kSpecial:
@@ -56,6 +48,14 @@ void add_moves(
 }
 
 }  // namespace
+
+bool has_cut_argument(const OpCall& call) {
+  bool found = false;
+  call.for_each_argument_tensor([&](const at::Tensor& t) {
+    found = found || (is_sharded(t) && !spec_of(t).is_replicated());
+  });
+  return found;
+}
 
 Choice choose_way(const OpCall& call, const OpTraits& traits) {
   if (traits.special != nullptr) {

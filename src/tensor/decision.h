@@ -10,6 +10,9 @@
 
 namespace tessera::detail {
 
+/// Tells whether an argument is neither plain nor replicated.
+bool has_cut_argument(const OpCall& call);
+
 /// What a call runs on.
 enum class Way : uint8_t {
   kSpecial,    // a kernel of its own

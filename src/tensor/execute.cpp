@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/accumulate.h>
 #include <tensor/region.h>
+#include <tensor/step_label.h>
 #include <tessera/plan/exchange.h>
 
 namespace tessera::detail {
@@ -231,6 +232,7 @@ at::Tensor execute(
     const DeviceMesh& mesh) {
   at::Tensor current = shard;
   for (const Step& step : plan.steps) {
+    const StepLabel label(step);
     current = StepRun(step, current, mesh).run();
   }
   return current;

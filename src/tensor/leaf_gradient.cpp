@@ -1,3 +1,5 @@
+#include <comm/call_cause.h>
+#include <tensor/strict.h>
 #include <tensor/ways.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/function.h>
@@ -35,6 +37,10 @@ class PlacementHook final : public torch::autograd::FunctionPreHook {
           Placements(wanted.placements().size(), Replicate()));
     }
     if (spec_of(gradient).placements() != wanted.placements()) {
+      check_strict_gradient(meta_of(gradient).spec, wanted);
+      const CallCause cause(
+          "gradient of a leaf", {}, CallCause::Reason::kImplied,
+          &wanted.mesh());
       gradient = redistribute(gradient, wanted.placements());
     }
     return placed;

@@ -40,6 +40,11 @@ void print_value(std::ostream& out, const c10::IValue& value) {
 
 }  // namespace
 
+std::string full_name(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name
+                                    : name.name + "." + name.overload_name;
+}
+
 const DeviceMesh* OpCall::mesh() const {
   const DeviceMesh* mesh = nullptr;
   for_each_argument_tensor([&](const at::Tensor& t) {
@@ -95,11 +100,7 @@ void OpCall::check_no_mix() const {
 
 std::string OpCall::describe() const {
   std::ostringstream out;
-  out << op_.operator_name().name;
-  if (!op_.operator_name().overload_name.empty()) {
-    out << '.' << op_.operator_name().overload_name;
-  }
-  out << '(';
+  out << full_name(op_.operator_name()) << '(';
   for (size_t i = 0; i < count_; ++i) {
     out << (i == 0 ? "" : ", ");
     print_value(out, argument(i));

@@ -29,6 +29,7 @@ bool is_untagged_elementwise(std::string_view name) {
 
 bool passes_partial(std::string_view name) {
   return name == "aten::clone" || name == "aten::empty_like" ||
+         name == "aten::new_empty" || name == "aten::new_empty_strided" ||
          name == "aten::alias_copy" || name == "aten::detach_copy";
 }
 
@@ -80,8 +81,7 @@ OpTraits find_traits(const c10::OperatorHandle& op) {
       (op.hasTag(at::Tag::pointwise) || is_untagged_elementwise(name));
   traits.passes_partial = passes_partial(name);
   traits.unsaid_writes = unsaid_writes(name, op.schema());
-  traits.special = special_kernel(op.operator_name());
-  traits.is_metadata_change = is_metadata_change(op.operator_name());
+  find_special(op.operator_name(), traits);
   return traits;
 }
 

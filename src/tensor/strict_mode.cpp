@@ -76,8 +76,7 @@ std::string price_of(const OpCall* call, const std::vector<Move>& moves) {
       separator = "; ";
     }
   }
-  return base::with_bytes("it would cost", bytes).erase(13, 1) + " per rank (" +
-         out.str() + ")";
+  return c10::str("it would cost ", bytes, " bytes per rank (", out.str(), ")");
 }
 
 void refuse(const std::string& text) {
@@ -126,20 +125,15 @@ void check_strict_gradient(const SpecPtr& gradient, const DTensorSpec& leaf) {
         "gradient of a leaf, ", to_string(leaf), ", rank ",
         leaf.mesh().world().rank(),
         ": StrictMode forbids implied communication, and the gradient has ",
-        "other placements than its leaf; got ", to_string(gradient->placements()),
-        "; ", price_of(nullptr, decision.moves),
+        "other placements than its leaf; got ",
+        to_string(gradient->placements()), "; ",
+        price_of(nullptr, decision.moves),
         "; StrictMode({.leaf_gradients = false}) allows it"));
   }
 }
 
 void count_fallback(const OpCall& call) {
-  const DeviceMesh& mesh = *call.mesh();
-  bool communicates = false;
-  call.for_each_argument_tensor([&](const at::Tensor& t) {
-    communicates =
-        communicates || (is_sharded(t) && !spec_of(t).is_replicated());
-  });
-  if (!communicates || mesh.size() == 1) {
+  if (call.mesh()->size() == 1 || !has_cut_argument(call)) {
     return;
   }
   bool first = false;
