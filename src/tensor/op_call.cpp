@@ -22,14 +22,21 @@ void print_tensor(std::ostream& out, const at::Tensor& t) {
   }
 }
 
+bool holds_tensors(const c10::IValue& list) {
+  bool found = false;
+  for_each_tensor(list, [&](const at::Tensor&) { found = true; });
+  return found;
+}
+
 void print_value(std::ostream& out, const c10::IValue& value) {
   if (value.isTensor()) {
     print_tensor(out, value.toTensor());
-  } else if (value.isTensorList()) {
-    const char* separator = "[";
-    for (const at::Tensor& t : value.toTensorVector()) {
+  } else if (holds_tensors(value)) {
+    const char* separator = "";
+    out << '[';
+    for (const c10::IValue& element : value.toListRef()) {
       out << separator;
-      print_tensor(out, t);
+      print_value(out, element);
       separator = "; ";
     }
     out << ']';
