@@ -24,4 +24,5 @@
 #include <tessera/tensor/dtensor_spec.h>
 #include <tessera/tensor/explain.h>
 #include <tessera/tensor/factories.h>
+#include <tessera/tensor/machine_model.h>
 #include <tessera/tensor/strict_mode.h>

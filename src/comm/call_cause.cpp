@@ -36,8 +36,11 @@ std::string CallCause::name() const {
   return overload_.empty() ? text : text.append(".").append(overload_);
 }
 
-CallLabel::CallLabel(const void* step, Describe how)
-    : step_(step), describe_(how), outer_(current_label) {
+CallLabel::CallLabel(const void* step, Describe how, int64_t larger_shard)
+    : step_(step),
+      describe_(how),
+      larger_shard_(larger_shard),
+      outer_(current_label) {
   current_label = this;
 }
 

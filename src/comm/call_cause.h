@@ -47,7 +47,9 @@ class CallLabel {
   /// Fills in kind, mesh_dims, from, to and text.
   using Describe = void (*)(const void* step, CommLogEntry& entry);
 
-  CallLabel(const void* step, Describe how);
+  /// `larger_shard` is the larger of this rank's shards before and after the
+  /// step, in elements: an all_to_all leaves out what stays.
+  CallLabel(const void* step, Describe how, int64_t larger_shard);
   ~CallLabel();
   CallLabel(const CallLabel&) = delete;
   CallLabel& operator=(const CallLabel&) = delete;
@@ -55,10 +57,12 @@ class CallLabel {
   /// Returns the innermost one of this thread, or nullptr.
   static const CallLabel* current();
   void describe(CommLogEntry& entry) const { describe_(step_, entry); }
+  int64_t larger_shard() const { return larger_shard_; }
 
  private:
   const void* step_;
   Describe describe_;
+  int64_t larger_shard_;
   const CallLabel* outer_;
 };
 

@@ -154,10 +154,15 @@ Work Communicator::reduce_scatter_async(
 
 Work Communicator::all_reduce_async(
     const at::Tensor& tensor, ReduceOp op) const {
+  return all_reduce_async(tensor, tensor, op);
+}
+
+Work Communicator::all_reduce_async(
+    const at::Tensor& output, const at::Tensor& input, ReduceOp op) const {
   return submit(
       defined_impl(impl_), {.kind = CallKind::kAllReduce,
-                            .input = tensor,
-                            .output = tensor,
+                            .input = input,
+                            .output = output,
                             .reduce_op = op});
 }
 
@@ -255,6 +260,11 @@ void Communicator::reduce_scatter_v(
 
 void Communicator::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
   all_reduce_async(tensor, op).wait();
+}
+
+void Communicator::all_reduce(
+    const at::Tensor& output, const at::Tensor& input, ReduceOp op) const {
+  all_reduce_async(output, input, op).wait();
 }
 
 void Communicator::all_to_all(

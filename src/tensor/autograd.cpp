@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <comm/call_cause.h>
 #include <tensor/agreement.h>
+#include <tensor/execute.h>
 #include <tensor/movement.h>
 #include <tensor/sharded_impl.h>
 #include <tensor/strides.h>
@@ -85,26 +86,31 @@ struct ToLocalBackward final : torch::autograd::Node {
   Placements placements;
 };
 
-// Brings the gradient to the source's placements. Where the source is Partial,
-// every addend has the gradient of the sum: a whole gradient stays whole.
+// Brings the gradient to the source's mesh and placements, in the dtype that
+// was asked for. Where the source is Partial, every addend has the gradient of
+// the sum: a whole gradient stays whole.
 struct RedistributeBackward final : torch::autograd::Node {
-  explicit RedistributeBackward(SpecPtr from) : source(std::move(from)) {}
+  RedistributeBackward(SpecPtr from, DeviceMesh to, c10::ScalarType wire)
+      : source(std::move(from)), mesh(std::move(to)), dtype(wire) {}
   variable_list apply(variable_list&& gradients) override {
     if (!gradients[0].defined()) {
       return {at::Tensor()};
     }
-    const detail::CallCause cause("gradient of redistribute", &source->mesh());
-    const at::Tensor gradient = as_sharded(gradients[0], source->mesh());
+    const detail::CallCause cause("gradient of redistribute", &mesh);
+    const at::Tensor gradient = as_sharded(gradients[0], mesh).to(dtype);
+    const bool moves_mesh = !(mesh == source->mesh());
     Placements target = source->placements();
     for (size_t m = 0; m < target.size(); ++m) {
       if (target[m].is_partial() &&
-          !spec_of(gradient).placements()[m].is_partial()) {
+          (moves_mesh || !spec_of(gradient).placements()[m].is_partial())) {
         target[m] = Replicate();
       }
     }
-    return {redistribute(gradient, target)};
+    return {redistribute(gradient, source->mesh(), target).to(source->dtype())};
   }
   SpecPtr source;
+  DeviceMesh mesh;  // of the result
+  c10::ScalarType dtype;
 };
 
 std::string where(const char* call, const DeviceMesh& mesh) {
@@ -227,29 +233,87 @@ at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options) {
   return local;
 }
 
-at::Tensor redistribute(
-    const at::Tensor& tensor, const Placements& placements) {
-  const DTensorSpec& source = tessera::spec(tensor);
-  const detail::CallCause cause("redistribute", &source.mesh());
-  const SpecPtr target = DTensorSpec::make(
-      source.mesh(), placements, source.shape(), source.strides(),
-      source.dtype());
-  at::Tensor result;
-  if (target->placements() == source.placements()) {
-    result = detail::wrap_shared(tensor);
-  } else {
-    at::AutoDispatchBelowADInplaceOrView below;
-    at::Tensor local = detail::fresh_local(tensor);
-    at::Tensor moved = detail::move_shard(local, source, target->placements());
-    if (moved.is_alias_of(local) && source.has_shard()) {
-      moved = moved.clone();
-    }
-    result = target->is_replicated() && source.has_shard()
-                 ? detail::wrap_replicated(moved, source.mesh())
-                 : detail::wrap(moved, target);
+namespace {
+
+void check_world(const DTensorSpec& source, const DeviceMesh& mesh) {
+  TORCH_CHECK_VALUE(
+      source.mesh().world() == mesh.world(), where("redistribute", mesh),
+      ": both meshes must belong to one world; got ", to_string(source), " of ",
+      source.mesh().world().size(), " ranks and a mesh of a world of ",
+      mesh.world().size());
+}
+
+// Moves the shard below autograd.
+at::Tensor moved(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements, const RedistributeOptions& options) {
+  at::AutoDispatchBelowADInplaceOrView below;
+  SpecPtr source = detail::moving_meta_of(tensor).spec;
+  at::Tensor local = detail::fresh_local(tensor);
+  if (options.forward_dtype && *options.forward_dtype != source->dtype()) {
+    source = DTensorSpec::make(
+        source->mesh(), source->placements(), source->shape(),
+        source->strides(), *options.forward_dtype);
+    local = local.to(*options.forward_dtype);
   }
-  record<RedistributeBackward>(result, tensor, detail::meta_of(tensor).spec);
+  auto plan = detail::prepared_plan(*source, mesh, placements);
+  if (plan->target->layout() == spec_of(tensor).layout() &&
+      plan->target->dtype() == spec_of(tensor).dtype()) {
+    return detail::wrap_shared(tensor);  // other words for the same placements
+  }
+  detail::MovingShard moving = detail::start(*plan, local);
+  const bool waits =
+      !options.async || mesh.device_type() != source->mesh().device_type();
+  at::Tensor shard = waits ? moving.settle() : moving.shard();
+  if (mesh.device_type() != source->mesh().device_type()) {
+    shard = shard.to(c10::Device(mesh.device_type()));
+  }
+  if (shard.is_alias_of(detail::moving_meta_of(tensor).local)) {
+    shard = shard.clone();
+  }
+  at::Tensor result = detail::wrap(shard, plan->target);
+  if (!waits && !moving.is_settled()) {
+    detail::moving_meta_of(result).pending =
+        std::make_shared<detail::PendingMove>(plan, std::move(moving));
+  }
   return result;
+}
+
+// Records the move as history.
+at::Tensor redistributed(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements, const RedistributeOptions& options) {
+  const bool same = placements == spec_of(tensor).placements() &&
+                    !options.forward_dtype && &mesh == &spec_of(tensor).mesh();
+  at::Tensor result = same ? detail::wrap_shared(tensor)
+                           : moved(tensor, mesh, placements, options);
+  const SpecPtr& source = detail::moving_meta_of(tensor).spec;
+  record<RedistributeBackward>(
+      result, tensor, source, mesh,
+      options.backward_dtype.value_or(source->dtype()));
+  return result;
+}
+
+}  // namespace
+
+at::Tensor redistribute(
+    const at::Tensor& tensor, const Placements& placements,
+    const RedistributeOptions& options) {
+  const DeviceMesh& mesh = tessera::spec(tensor).mesh();
+  const detail::CallCause cause("redistribute", &mesh);
+  return redistributed(tensor, mesh, placements, options);
+}
+
+at::Tensor redistribute(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements, const RedistributeOptions& options) {
+  const DTensorSpec& source = tessera::spec(tensor);
+  if (mesh == source.mesh()) {
+    return redistribute(tensor, placements, options);
+  }
+  check_world(source, mesh);
+  const detail::CallCause cause("redistribute", &mesh);
+  return redistributed(tensor, mesh, placements, options);
 }
 
 at::Tensor full_tensor(

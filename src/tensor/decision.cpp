@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include <tensor/movement.h>
-#include <tensor/plan_cache.h>
 #include <tensor/ways.h>
+#include <tessera/tensor/machine_model.h>
 
 namespace tessera::detail {
 
@@ -78,10 +78,10 @@ void MoveList::add(
 }
 
 void MoveList::fresh(size_t argument, const at::Tensor& t) {
-  if (!is_sharded(t) || !meta_of(t).whole) {
+  if (!is_sharded(t) || !moving_meta_of(t).whole) {
     return;
   }
-  const Whole& whole = *meta_of(t).whole;
+  const Whole& whole = *moving_meta_of(t).whole;
   if (whole.is_stale() && refreshed_.insert(whole.shard.get()).second) {
     const SpecPtr& source = whole.shard->spec;
     add(argument, source, replicated(source->mesh()), /*is_refresh=*/true);
@@ -95,13 +95,13 @@ void MoveList::value(size_t argument, const at::Tensor& t) {
   if (spec_of(t).is_replicated()) {
     fresh(argument, t);
   } else {
-    add(argument, meta_of(t).spec, replicated(spec_of(t).mesh()), false);
+    add(argument, moving_meta_of(t).spec, replicated(spec_of(t).mesh()), false);
   }
 }
 
 void MoveList::whole(size_t argument, const at::Tensor& t) {
-  if (is_sharded(t) && meta_of(t).cell) {
-    refreshed_.insert(meta_of(t).cell.get());
+  if (is_sharded(t) && moving_meta_of(t).cell) {
+    refreshed_.insert(moving_meta_of(t).cell.get());
   }
   value(argument, t);
 }
@@ -109,7 +109,7 @@ void MoveList::whole(size_t argument, const at::Tensor& t) {
 void MoveList::shard(
     size_t argument, const at::Tensor& t, const Placements& target) {
   fresh(argument, t);
-  add(argument, meta_of(t).spec, target, false);
+  add(argument, moving_meta_of(t).spec, target, false);
 }
 
 bool communicates(const Step& step) {
@@ -124,8 +124,16 @@ bool communicates(const Step& step) {
       [&](int64_t m) { return step.after.mesh().size(m) > 1; });
 }
 
+RedistributePlan plan_of(
+    const DTensorSpec& source, const DeviceMesh& mesh,
+    const Placements& placements) {
+  return plan_redistribution(
+      source.layout(), Layout(source.shape(), mesh.mesh_shape(), placements),
+      static_cast<int64_t>(c10::elementSize(source.dtype())), machine_model());
+}
+
 RedistributePlan plan_of(const Move& move) {
-  return cached_plan(*move.source, move.target);
+  return plan_of(*move.source, move.source->mesh(), move.target);
 }
 
 bool Decision::communicates() const {

@@ -83,7 +83,10 @@ struct Decision {
 
 Decision decide(const OpCall& call, const OpTraits& traits);
 
-/// Returns the plan of a move.
+/// Returns the plan that execution follows; prepares nothing.
+RedistributePlan plan_of(
+    const DTensorSpec& source, const DeviceMesh& mesh,
+    const Placements& placements);
 RedistributePlan plan_of(const Move& move);
 /// Tells whether ranks talk to each other in a step.
 bool communicates(const Step& step);

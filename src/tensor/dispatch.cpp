@@ -101,7 +101,7 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   if (DryRun* dry = DryRun::current()) {
     return dry->take(call, traits);
   }
-  if (strict_options() != nullptr) {
+  if (is_strict()) {
     check_strict(call, decide(call, traits));
   }
   const CallCause cause(
@@ -144,7 +144,7 @@ bool read_values(const OpCall& call) {
   if (DryRun* dry = DryRun::current()) {
     dry->stop_at_values(call, moves);
   }
-  if (strict_options() != nullptr) {
+  if (is_strict()) {
     check_strict(call, moves);
   }
   const DeviceMesh mesh = *call.mesh();

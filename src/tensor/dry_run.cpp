@@ -30,7 +30,7 @@ struct NoHistory final : torch::autograd::Node {
 };
 
 at::Tensor without_data(const at::Tensor& t) {
-  const ShardedMeta& meta = meta_of(t);
+  const ShardedMeta& meta = moving_meta_of(t);
   at::Tensor copy = wrap_without_data(meta.spec, t.device(), meta.whole);
   meta_of(copy).cell = meta.cell;
   if (t.requires_grad() && t.is_leaf()) {

@@ -67,6 +67,11 @@ class SpecTable {
     return made;
   }
 
+  size_t size() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return specs_.size();
+  }
+
  private:
   struct Entry {
     const DTensorSpec* address;  // valid while the entry exists
@@ -129,6 +134,10 @@ SpecPtr DTensorSpec::make(
     const std::vector<int64_t>& shape, c10::ScalarType dtype) {
   return make(
       mesh, placements, shape, detail::contiguous_strides(shape), dtype);
+}
+
+size_t DTensorSpec::live_count() {
+  return SpecTable::instance().size();
 }
 
 std::string to_string(const DTensorSpec& spec) {

@@ -1,33 +1,28 @@
 #include <tensor/execute.h>
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/accumulate.h>
-#include <tensor/region.h>
 #include <tensor/step_label.h>
-#include <tessera/plan/exchange.h>
 
 namespace tessera::detail {
 
 namespace {
 
-// One step on its way: the group, and what each of its ranks holds before and
-// after.
+// One step on its way.
 class StepRun {
  public:
-  StepRun(const Step& step, const at::Tensor& shard, const DeviceMesh& mesh)
-      : step_(step),
-        shard_(shard),
-        mesh_(mesh),
-        mine_(*mesh.coordinate()),
-        before_(region_of(step.before, mine_)),
-        after_(region_of(step.after, mine_)) {}
+  // `in_place`: the shard is an intermediate result, which may be overwritten.
+  StepRun(const PreparedStep& step, const at::Tensor& shard, bool in_place)
+      : step_(step), shard_(shard), in_place_(in_place) {}
 
-  at::Tensor run() {
-    switch (step_.kind) {
+  MovingShard start() {
+    if (!step_.takes_part) {
+      return MovingShard(shard_);
+    }
+    switch (step_.step->kind) {
       case StepKind::kAllGather:
         return all_gather();
       case StepKind::kAllReduce:
@@ -35,175 +30,94 @@ class StepRun {
       case StepKind::kReduceScatter:
         return reduce_scatter();
       case StepKind::kAllToAll:
+      case StepKind::kExchange:
         return all_to_all();
       case StepKind::kCut:
-        return pack(shard_, before_, after_).view(after_shape());
+        return cut();
       case StepKind::kToPartial:
         return to_partial();
-      case StepKind::kExchange:
-        return exchange();
     }
     TORCH_INTERNAL_ASSERT(false, "step of unknown kind");
   }
 
  private:
-  std::vector<int64_t> after_shape() const {
-    return step_.after.local_shape(mine_);
-  }
   at::Tensor new_shard() const {
-    return at::empty(after_shape(), shard_.options());
+    return at::empty(step_.shape, shard_.options());
   }
   at::Tensor new_flat(const std::vector<int64_t>& counts) const {
     return at::empty({c10::sum_integers(counts)}, shard_.options());
   }
-  ReduceOp reduce_op() const { return step_.from()[0].reduce_op(); }
+  ReduceOp reduce_op() const { return step_.step->from()[0].reduce_op(); }
 
-  // Calls f(coordinate) for every rank of the group, in group order: row-major
-  // over the step's mesh dims.
-  template <class F>
-  void for_each_rank(F f) const {
-    std::vector<int64_t> coordinate = mine_;
-    for_each_rank(coordinate, 0, f);
-  }
-  template <class F>
-  void for_each_rank(
-      std::vector<int64_t>& coordinate, size_t next, const F& f) const {
-    if (next == step_.mesh_dims.size()) {
-      f(coordinate);
-      return;
+  at::Tensor packed() const {
+    if (step_.sends_shard) {
+      return shard_;
     }
-    const int64_t dim = step_.mesh_dims[next];
-    for (int64_t c = 0; c < mesh_.size(dim); ++c) {
-      coordinate[static_cast<size_t>(dim)] = c;
-      for_each_rank(coordinate, next + 1, f);
-    }
+    const at::Tensor flat = new_flat(step_.sent);
+    copy_pieces(step_.pack, shard_, 0, flat, 0);
+    return flat;
   }
 
-  at::Tensor all_gather() const {
-    std::vector<int64_t> counts;
-    std::vector<Region> held;
-    for_each_rank([&](const std::vector<int64_t>& c) {
-      held.push_back(region_of(step_.before, c));
-      counts.push_back(c10::multiply_integers(step_.before.local_shape(c)));
-    });
-    const at::Tensor flat = new_flat(counts);
-    mesh_.communicator_over(step_.mesh_dims).all_gather_v(flat, shard_, counts);
-    const at::Tensor result = new_shard();
-    unpack_all(flat, counts, held, result);
-    return result;
+  MovingShard all_gather() const {
+    at::Tensor result = new_shard();
+    const at::Tensor flat =
+        step_.receives_result ? result : new_flat(step_.received);
+    Work work = step_.group.all_gather_async(flat, shard_, step_.received);
+    return arriving(std::move(result), flat, std::move(work));
   }
 
-  at::Tensor all_reduce() const {
-    at::Tensor result = shard_.clone(at::MemoryFormat::Contiguous);
-    mesh_.communicator_over(step_.mesh_dims).all_reduce(result, reduce_op());
-    return result;
+  MovingShard all_reduce() const {
+    at::Tensor result = in_place_ ? shard_ : new_shard();
+    Work work = step_.group.all_reduce_async(result, shard_, reduce_op());
+    return MovingShard(std::move(result), std::move(work), {});
   }
 
-  at::Tensor reduce_scatter() const {
-    std::vector<int64_t> counts;
-    std::vector<at::Tensor> pieces;
-    for_each_rank([&](const std::vector<int64_t>& c) {
-      pieces.push_back(pack(shard_, before_, region_of(step_.after, c)));
-      counts.push_back(pieces.back().numel());
-    });
-    const at::Tensor result = new_shard();
-    mesh_.communicator_over(step_.mesh_dims)
-        .reduce_scatter_v(result, at::cat(pieces), counts, reduce_op());
-    return result;
+  MovingShard reduce_scatter() const {
+    at::Tensor result = new_shard();
+    Work work = step_.group.reduce_scatter_async(
+        result, packed(), step_.sent, reduce_op());
+    return MovingShard(std::move(result), std::move(work), {});
   }
 
-  at::Tensor all_to_all() const {
-    std::vector<int64_t> sent;
-    std::vector<int64_t> received;
-    std::vector<at::Tensor> pieces;
-    std::vector<Region> held;
-    for_each_rank([&](const std::vector<int64_t>& c) {
-      pieces.push_back(pack(shard_, before_, region_of(step_.after, c)));
-      sent.push_back(pieces.back().numel());
-      held.push_back(region_of(step_.before, c));
-      received.push_back(
-          c10::multiply_integers(shared_shape(held.back(), after_)));
-    });
-    const at::Tensor flat = new_flat(received);
-    mesh_.communicator_over(step_.mesh_dims)
-        .all_to_all_v(flat, at::cat(pieces), received, sent);
-    const at::Tensor result = new_shard();
-    unpack_all(flat, received, held, result);
-    return result;
+  MovingShard all_to_all() const {
+    at::Tensor result = new_shard();
+    const at::Tensor flat = new_flat(step_.received);
+    Work work = step_.group.all_to_all_async(
+        flat, packed(), step_.received, step_.sent);
+    copy_pieces(step_.stay, shard_, 0, result, 0);
+    return arriving(std::move(result), flat, std::move(work));
   }
 
-  at::Tensor to_partial() const {
+  MovingShard cut() const {
+    at::Tensor result = new_shard();
+    copy_pieces(step_.stay, shard_, 0, result, 0);
+    return MovingShard(std::move(result));
+  }
+
+  MovingShard to_partial() const {
     at::Tensor result = shard_;
-    const Placements to = step_.to();
-    for (size_t i = 0; i < to.size(); ++i) {
-      result = addend_of(
-          result, to[i].reduce_op(),
-          mine_[static_cast<size_t>(step_.mesh_dims[i])]);
+    for (const auto& [op, coordinate] : step_.addends) {
+      result = addend_of(result, op, coordinate);
     }
-    return result;
+    return MovingShard(std::move(result));
   }
 
-  at::Tensor exchange() const {
-    const Communicator all = mesh_.whole();
-    const int64_t me = mesh_.world().rank();
-    std::vector<std::vector<at::Tensor>> pieces(all.ranks().size());
-    std::vector<int64_t> sent(pieces.size());
-    std::vector<int64_t> received(pieces.size());
-    std::vector<std::vector<Region>> boxes(pieces.size());
-    for (const Transfer& t :
-         exchange_transfers(step_.before, step_.after, me)) {
-      const Region box = region_of(t.box);
-      if (t.from == me) {
-        const size_t to = place_of(all, t.to);
-        pieces[to].push_back(pack(shard_, before_, box));
-        sent[to] += t.box.numel();
-      }
-      if (t.to == me) {
-        const size_t from = place_of(all, t.from);
-        boxes[from].push_back(box);
-        received[from] += t.box.numel();
-      }
+  // What is left to do when the work is done: unpacking.
+  MovingShard arriving(
+      at::Tensor result, const at::Tensor& flat, Work work) const {
+    if (flat.is_same(result)) {
+      return MovingShard(std::move(result), std::move(work), {});
     }
-    std::vector<at::Tensor> ordered = {at::empty({0}, shard_.options())};
-    for (auto& list : pieces) {
-      ordered.insert(ordered.end(), list.begin(), list.end());
-    }
-    const at::Tensor flat = new_flat(received);
-    all.all_to_all_v(flat, at::cat(ordered), received, sent);
-    const at::Tensor result = new_shard();
-    int64_t offset = 0;
-    for (const auto& list : boxes) {
-      for (const Region& box : list) {
-        const int64_t count = c10::multiply_integers(shared_shape(box, after_));
-        unpack(flat.narrow(0, offset, count), box, after_, result);
-        offset += count;
-      }
-    }
-    return result;
+    const Pieces* pieces = &step_.unpack;  // the caller keeps the plan
+    auto unpack = [pieces, flat, result] {
+      copy_pieces(*pieces, flat, 0, result, 0);
+    };
+    return MovingShard(result, std::move(work), std::move(unpack));
   }
 
-  static size_t place_of(const Communicator& group, int64_t rank) {
-    const auto& ranks = group.ranks();
-    return static_cast<size_t>(
-        std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  }
-
-  void unpack_all(
-      const at::Tensor& flat, const std::vector<int64_t>& counts,
-      const std::vector<Region>& held, const at::Tensor& result) const {
-    int64_t offset = 0;
-    for (size_t i = 0; i < counts.size(); ++i) {
-      unpack(flat.narrow(0, offset, counts[i]), held[i], after_, result);
-      offset += counts[i];
-    }
-  }
-
-  const Step& step_;
+  const PreparedStep& step_;
   const at::Tensor& shard_;
-  const DeviceMesh& mesh_;
-  const std::vector<int64_t>& mine_;
-  const Region before_;
-  const Region after_;
+  bool in_place_;
 };
 
 // What a Partial holds on every coordinate but the first: the element that
@@ -221,19 +135,40 @@ at::Tensor neutral_like(const at::Tensor& value, ReduceOp op) {
 
 }  // namespace
 
+const at::Tensor& MovingShard::settle() {
+  if (error_) {
+    std::rethrow_exception(error_);
+  }
+  if (settled_) {
+    return shard_;
+  }
+  try {
+    work_.wait();
+    if (finish_) {
+      finish_();
+    }
+  } catch (...) {
+    error_ = std::current_exception();
+    throw;
+  }
+  settled_ = true;
+  finish_ = {};
+  return shard_;
+}
+
 at::Tensor addend_of(const at::Tensor& value, ReduceOp op, int64_t coordinate) {
   const bool everywhere =
       op == ReduceOp::kMax || op == ReduceOp::kMin || op == ReduceOp::kAvg;
   return everywhere || coordinate == 0 ? value : neutral_like(value, op);
 }
 
-at::Tensor execute(
-    const RedistributePlan& plan, const at::Tensor& shard,
-    const DeviceMesh& mesh) {
-  at::Tensor current = shard;
-  for (const Step& step : plan.steps) {
-    const StepLabel label(step);
-    current = StepRun(step, current, mesh).run();
+MovingShard start(const PreparedPlan& plan, const at::Tensor& shard) {
+  const at::Tensor source = shard.resolve_conj().resolve_neg().contiguous();
+  MovingShard current(source);
+  for (const PreparedStep& step : plan.steps) {
+    const at::Tensor held = current.settle();
+    const StepLabel label(*step.step, held.numel(), step.shape);
+    current = StepRun(step, held, !held.is_alias_of(shard)).start();
   }
   return current;
 }

@@ -1,18 +1,48 @@
-// Executes redistribution plans: each step is read off its layouts.
+// Carries out prepared plans.
 #pragma once
 
+#include <exception>
+#include <functional>
+#include <memory>
+
 #include <ATen/core/Tensor.h>
-#include <tessera/comm/device_mesh.h>
-#include <tessera/plan/redistribute_plan.h>
+#include <tensor/prepared_plan.h>
 
 namespace tessera::detail {
 
-/// Returns this rank's shard in the plan's target layout, given the one in its
-/// source layout; both are on `mesh`. May share memory with `shard` where
-/// nothing moves.
-at::Tensor execute(
-    const RedistributePlan& plan, const at::Tensor& shard,
-    const DeviceMesh& mesh);
+/// A shard on its way: a tensor whose memory is filled when settle() returns.
+class MovingShard {
+ public:
+  explicit MovingShard(at::Tensor shard) : shard_(std::move(shard)) {}
+  MovingShard(at::Tensor shard, Work work, std::function<void()> finish)
+      : shard_(std::move(shard)),
+        work_(std::move(work)),
+        finish_(std::move(finish)),
+        settled_(false) {}
+
+  const at::Tensor& shard() const { return shard_; }
+  bool is_settled() const { return settled_; }
+  /// Waits and unpacks; throws what went wrong, again when asked again.
+  const at::Tensor& settle();
+
+ private:
+  at::Tensor shard_;
+  Work work_;
+  std::function<void()> finish_;
+  std::exception_ptr error_;
+  bool settled_ = true;
+};
+
+/// Carries a plan out from this rank's shard of the source; all but the last
+/// step are complete on return. The result may be `shard` itself, or share its
+/// memory, where nothing moves.
+MovingShard start(const PreparedPlan& plan, const at::Tensor& shard);
+
+/// An asynchronous move and the plan that it carries out.
+struct PendingMove {
+  std::shared_ptr<const PreparedPlan> plan;
+  MovingShard shard;
+};
 
 /// Turns a replicated value into the addend of one coordinate; exact.
 at::Tensor addend_of(const at::Tensor& value, ReduceOp op, int64_t coordinate);

@@ -8,10 +8,8 @@
 #include <tensor/bind_arguments.h>
 #include <tensor/dry_run.h>
 #include <tensor/movement.h>
-#include <tensor/plan_cache.h>
 #include <tensor/sharded_impl.h>
 #include <tessera/layout/notation.h>
-#include <tessera/tensor/dtensor.h>
 
 namespace tessera {
 
@@ -38,7 +36,8 @@ void print_steps(
   total.cost += plan.cost;
 }
 
-std::string explain_plan(const DTensorSpec& source, RedistributePlan plan) {
+std::string explain_plan(
+    const DTensorSpec& source, const RedistributePlan& plan) {
   const int64_t rank = source.mesh().world().rank();
   std::ostringstream out;
   out << "redistribute(" << to_string(source) << ") to "
@@ -90,27 +89,22 @@ void print_call(
 
 std::string explain(
     const std::string& call, const at::Tensor& tensor,
-    const Placements& placements) {
-  return explain(call, tensor, device_mesh(tensor), placements);
+    const Placements& placements, const RedistributeOptions& options) {
+  return explain(call, tensor, device_mesh(tensor), placements, options);
 }
 
 std::string explain(
     const std::string& call, const at::Tensor& tensor, const DeviceMesh& mesh,
-    const Placements& placements) {
+    const Placements& placements, const RedistributeOptions& options) {
   TORCH_CHECK_VALUE(
       call == "redistribute",
       "explain: only redistribute takes a tensor and placements; got '", call,
       "'");
-  const DTensorSpec& source = spec(tensor);
-  const Layout target(source.shape(), mesh.mesh_shape(), placements);
-  if (mesh == source.mesh()) {
-    return explain_plan(
-        source, detail::cached_plan(source, target.placements()));
-  }
-  return explain_plan(
-      source, plan_redistribution(
-                  source.layout(), target,
-                  static_cast<int64_t>(c10::elementSize(source.dtype()))));
+  const DTensorSpec& given = spec(tensor);
+  const SpecPtr source = DTensorSpec::make(
+      given.mesh(), given.placements(), given.shape(), given.strides(),
+      options.forward_dtype.value_or(given.dtype()));
+  return explain_plan(*source, detail::plan_of(*source, mesh, placements));
 }
 
 std::string detail::explain_call(

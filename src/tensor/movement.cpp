@@ -1,11 +1,9 @@
 #include <tensor/movement.h>
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 #include <tensor/execute.h>
-#include <tensor/plan_cache.h>
-#include <tensor/region.h>
+#include <tensor/pieces.h>
 
 namespace tessera::detail {
 
@@ -38,28 +36,38 @@ std::vector<Region> parts_of(
   return regions;
 }
 
+std::vector<int64_t> lengths_of(const Region& region) {
+  std::vector<int64_t> lengths;
+  for (const Runs& runs : region) {
+    lengths.push_back(total_length(runs));
+  }
+  return lengths;
+}
+
 // Sends each part of one cut from `source` along a mesh dim.
 at::Tensor scatter_cut(
     const at::Tensor& tensor, const Placement& placement,
     const Communicator& group, int64_t source) {
   const Region all = region_of(whole(tensor.sizes().vec()));
+  const at::Tensor packed = group.rank() == source
+                                ? at::empty({tensor.numel()}, tensor.options())
+                                : at::Tensor();
+  const at::Tensor value = tensor.contiguous();
   std::vector<int64_t> counts;
-  std::vector<at::Tensor> pieces;
   std::vector<int64_t> mine;
+  int64_t begin = 0;
   for (const Region& part : parts_of(tensor, placement, group.size())) {
-    const std::vector<int64_t> shape = shared_shape(all, part);
     if (static_cast<int64_t>(counts.size()) == group.rank()) {
-      mine = shape;
+      mine = lengths_of(part);
     }
-    counts.push_back(c10::multiply_integers(shape));
-    if (group.rank() == source) {
-      pieces.push_back(pack(tensor, all, part));
+    counts.push_back(c10::multiply_integers(lengths_of(part)));
+    if (packed.defined()) {
+      copy_pieces(packing(all, part), value, 0, packed, begin);
     }
+    begin += counts.back();
   }
   at::Tensor received = at::empty(mine, tensor.options());
-  group.scatter_v(
-      received, group.rank() == source ? at::cat(pieces) : at::Tensor(), counts,
-      source);
+  group.scatter_v(received, packed, counts, source);
   return received;
 }
 
@@ -75,7 +83,8 @@ at::Tensor move_shard(
   if (!source.has_shard() || source.placements() == target) {
     return local;
   }
-  return execute(cached_plan(source, target), local, source.mesh());
+  const auto plan = prepared_plan(source, source.mesh(), target);
+  return start(*plan, local).settle();
 }
 
 at::Tensor to_addend(const at::Tensor& value, const DTensorSpec& target) {
@@ -95,10 +104,12 @@ at::Tensor cut_shard(const at::Tensor& value, const DTensorSpec& target) {
     return at::empty({0}, value.options());
   }
   const Region mine = region_of(target.layout(), *target.mesh().coordinate());
-  return to_addend(
-      pack(value, region_of(whole(target.shape())), mine)
-          .view(target.local_shape()),
-      target);
+  const at::Tensor source = value.resolve_conj().resolve_neg().contiguous();
+  const at::Tensor shard = at::empty(target.local_shape(), source.options());
+  copy_pieces(
+      pieces_between(region_of(whole(target.shape())), mine), source, 0, shard,
+      0);
+  return to_addend(shard, target);
 }
 
 at::Tensor scatter_shard(

@@ -1,49 +1,101 @@
-#include <tensor/plan_cache.h>
-
+// Prepared plans, kept for the next time; and the machine that they are priced
+// for.
 #include <unordered_map>
 
-#include <base/hash.h>
-#include <c10/core/ScalarType.h>
+#include <tensor/prepared_plan.h>
+#include <tessera/tensor/machine_model.h>
 
-namespace tessera::detail {
+namespace tessera {
+
+namespace detail {
 
 namespace {
 
-constexpr size_t kMaxPlans = 4096;
+// Enough for any program that repeats itself; one that does not starts over.
+constexpr size_t kMaxPlans = 1024;
 
+// Specs and meshes are compared by address, since specs are interned and the
+// entry keeps both alive. An equal mesh made anew is a miss, no more.
 struct Key {
-  Layout source;
-  Layout target;
-  int64_t element_size;
+  const DTensorSpec* source;
+  const MeshShape* mesh;
+  Placements placements;
   friend bool operator==(const Key&, const Key&) = default;
 };
 
 struct KeyHash {
   size_t operator()(const Key& key) const {
-    size_t hash = key.source.hash();
-    hash = hash * 31 + key.target.hash();
-    return hash * 31 + static_cast<size_t>(key.element_size);
+    size_t hash = std::hash<const void*>()(key.source);
+    hash = hash * 31 + std::hash<const void*>()(key.mesh);
+    for (const Placement& p : key.placements) {
+      hash = hash * 31 + hash_value(p);
+    }
+    return hash;
   }
 };
 
-}  // namespace
+struct Entry {
+  DeviceMesh mesh;
+  std::shared_ptr<const PreparedPlan> plan;
+};
 
-const RedistributePlan& cached_plan(
-    const DTensorSpec& source, const Placements& target) {
-  thread_local std::unordered_map<Key, RedistributePlan, KeyHash> plans;
-  Key key{
-      source.layout(),
-      Layout(source.shape(), source.mesh().mesh_shape(), target),
-      static_cast<int64_t>(c10::elementSize(source.dtype()))};
-  if (const auto known = plans.find(key); known != plans.end()) {
-    return known->second;
-  }
-  if (plans.size() >= kMaxPlans) {
-    plans.clear();
-  }
-  RedistributePlan plan =
-      plan_redistribution(key.source, key.target, key.element_size);
-  return plans.emplace(std::move(key), std::move(plan)).first->second;
+struct ThreadPlans {
+  std::unordered_map<Key, Entry, KeyHash> plans;
+  MachineModel model;
+};
+
+ThreadPlans& thread_plans() {
+  thread_local ThreadPlans instance;
+  return instance;
 }
 
-}  // namespace tessera::detail
+SpecPtr target_spec(
+    const DTensorSpec& source, const DeviceMesh& mesh,
+    const Placements& placements) {
+  SpecPtr target = DTensorSpec::make(
+      mesh, placements, source.shape(), source.strides(), source.dtype());
+  return target->is_replicated()
+             ? DTensorSpec::make(
+                   mesh, placements, source.shape(), source.dtype())
+             : target;
+}
+
+}  // namespace
+
+std::shared_ptr<const PreparedPlan> prepared_plan(
+    const DTensorSpec& source, const DeviceMesh& mesh,
+    const Placements& placements) {
+  ThreadPlans& mine = thread_plans();
+  Key key{&source, &mesh.mesh_shape(), placements};
+  if (const auto known = mine.plans.find(key); known != mine.plans.end()) {
+    return known->second.plan;
+  }
+  SpecPtr target = target_spec(source, mesh, placements);
+  RedistributePlan plan = plan_redistribution(
+      source.layout(), target->layout(),
+      static_cast<int64_t>(c10::elementSize(source.dtype())), mine.model);
+  auto prepared = std::make_shared<const PreparedPlan>(
+      source.shared_from_this(), std::move(target), std::move(plan));
+  if (mine.plans.size() >= kMaxPlans) {
+    mine.plans.clear();
+  }
+  mine.plans.emplace(std::move(key), Entry{mesh, prepared});
+  return prepared;
+}
+
+}  // namespace detail
+
+size_t cached_plan_count() {
+  return detail::thread_plans().plans.size();
+}
+
+const MachineModel& machine_model() {
+  return detail::thread_plans().model;
+}
+
+void set_machine_model(const MachineModel& model) {
+  detail::thread_plans().model = model;
+  detail::thread_plans().plans.clear();
+}
+
+}  // namespace tessera

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
 #include <tensor/dispatch.h>
+#include <tensor/execute.h>
 #include <tensor/movement.h>
 
 namespace tessera::detail {
@@ -109,6 +110,11 @@ at::Tensor wrap_replicated(
           mesh, replicated(mesh), local.sizes().vec(), local.strides().vec(),
           local.scalar_type()),
       std::move(whole));
+}
+
+void settle(const ShardedMeta& meta) {
+  meta.pending->shard.settle();
+  meta.pending.reset();
 }
 
 at::Tensor wrap_shared(const at::Tensor& t) {

@@ -60,6 +60,9 @@ struct Whole {
   bool is_stale() const { return generation != shard->generation(); }
 };
 
+/// An asynchronous move and the plan that it carries out.
+struct PendingMove;
+
 struct ShardedMeta final : c10::BackendMeta {
   ShardedMeta(at::Tensor shard, SpecPtr layout, std::shared_ptr<Whole> seen)
       : local(std::move(shard)),
@@ -71,18 +74,32 @@ struct ShardedMeta final : c10::BackendMeta {
   const std::shared_ptr<Whole> whole;
   /// Made when the first Whole of this shard is; not part of the value.
   mutable std::shared_ptr<ShardCell> cell;
+  /// Set while an asynchronous move fills `local`; see meta_of().
+  mutable std::shared_ptr<PendingMove> pending;
 };
 
 inline bool is_sharded(const at::Tensor& t) {
   return t.defined() && t.key_set().has(kShardedKey);
 }
 
-inline const ShardedMeta& meta_of(const at::Tensor& t) {
+/// Returns the meta; its shard may be on its way still.
+inline const ShardedMeta& moving_meta_of(const at::Tensor& t) {
   return *static_cast<ShardedMeta*>(
       t.unsafeGetTensorImpl()->get_backend_meta());
 }
+/// Waits for an asynchronous move, then forgets it.
+void settle(const ShardedMeta& meta);
+/// Returns the meta when its shard is there: the first use of a tensor that
+/// moves asynchronously waits here.
+inline const ShardedMeta& meta_of(const at::Tensor& t) {
+  const ShardedMeta& meta = moving_meta_of(t);
+  if (meta.pending) {
+    settle(meta);
+  }
+  return meta;
+}
 inline const DTensorSpec& spec_of(const at::Tensor& t) {
-  return *meta_of(t).spec;
+  return *moving_meta_of(t).spec;
 }
 
 /// Makes a sharded tensor of a shard. A replicated spec takes the shard's own

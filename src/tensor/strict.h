@@ -6,8 +6,9 @@
 
 namespace tessera::detail {
 
-/// Returns what this thread's innermost StrictMode forbids, or nullptr.
-const StrictOptions* strict_options();
+/// Tells whether a StrictMode watches this thread, and no function that the
+/// user called is at work.
+bool is_strict();
 
 /// Throws, or warns, when this thread's StrictMode forbids a call.
 void check_strict(const OpCall& call, const Decision& decision);

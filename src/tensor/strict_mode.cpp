@@ -5,6 +5,7 @@
 
 #include <base/text.h>
 #include <c10/util/Exception.h>
+#include <comm/call_cause.h>
 #include <tensor/strict.h>
 
 namespace tessera {
@@ -49,8 +50,12 @@ std::vector<FallbackCount> fallback_counts() {
 
 namespace detail {
 
-const StrictOptions* strict_options() {
-  return innermost;
+bool is_strict() {
+  if (innermost == nullptr) {
+    return false;
+  }
+  const CallCause* cause = CallCause::current();
+  return cause == nullptr || !cause->asked();
 }
 
 namespace {

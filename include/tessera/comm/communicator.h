@@ -80,6 +80,10 @@ class Communicator {
       const std::vector<int64_t>& counts, ReduceOp op = ReduceOp::kSum) const;
   /// Reduces over ranks, in place, on every rank.
   void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  /// Reduces over ranks into `output`; the input stays as it is.
+  void all_reduce(
+      const at::Tensor& output, const at::Tensor& input,
+      ReduceOp op = ReduceOp::kSum) const;
   /// Sends the r-th run of the input to rank r; receives in rank order.
   void all_to_all(const at::Tensor& output, const at::Tensor& input) const;
   void all_to_all_v(
@@ -121,6 +125,9 @@ class Communicator {
       ReduceOp op = ReduceOp::kSum) const;
   Work all_reduce_async(
       const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  Work all_reduce_async(
+      const at::Tensor& output, const at::Tensor& input,
+      ReduceOp op = ReduceOp::kSum) const;
   Work all_to_all_async(
       const at::Tensor& output, const at::Tensor& input,
       const std::vector<int64_t>& output_counts = {},

@@ -40,6 +40,17 @@ struct ToLocalOptions {
   std::optional<Placements> grad_placements = std::nullopt;
 };
 
+struct RedistributeOptions {
+  /// Returns before the last message has arrived; the first use of the result
+  /// waits for it. All ranks must reach that use, or drop the result.
+  bool async = false;
+  /// Converts the shard before it moves; the result has this dtype.
+  std::optional<c10::ScalarType> forward_dtype = std::nullopt;
+  /// Converts the gradient before it moves back. Left out: the tensor's dtype,
+  /// which the gradient has in the end either way.
+  std::optional<c10::ScalarType> backward_dtype = std::nullopt;
+};
+
 /// Shards a tensor that holds the global value; a new leaf with the same
 /// requires_grad. Example: distribute_tensor(w, mesh, {Shard(0)}).
 at::Tensor distribute_tensor(
@@ -62,9 +73,19 @@ at::Tensor to_local(
 at::Tensor full_tensor(
     const at::Tensor& tensor, const ToLocalOptions& options = {});
 
-/// Returns the same tensor in other placements; differentiable.
+/// Returns the same tensor in other placements; differentiable. Where nothing
+/// changes, the result shares the shard's memory.
 /// Example: redistribute(t, {Replicate()}).
-at::Tensor redistribute(const at::Tensor& tensor, const Placements& placements);
+at::Tensor redistribute(
+    const at::Tensor& tensor, const Placements& placements,
+    const RedistributeOptions& options = {});
+/// Returns the same tensor on another mesh of the same world: other ranks, or
+/// the same ranks in another arrangement. Every rank of both meshes must call;
+/// on a rank outside the new mesh the result holds nothing.
+/// Example: redistribute(t, mesh["tp"], {Shard(0)}).
+at::Tensor redistribute(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements, const RedistributeOptions& options = {});
 
 /// Turns a plain tensor that holds the global value into a sharded one, in
 /// place: every handle to it sees the change, so a module's parameters become

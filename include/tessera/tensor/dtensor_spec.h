@@ -15,7 +15,7 @@ namespace tessera {
 /// The mesh, placements and global shape, strides and dtype of a sharded
 /// tensor. Specs are immutable and interned: equal specs of one rank are one
 /// object, so comparing addresses compares contents.
-class DTensorSpec {
+class DTensorSpec : public std::enable_shared_from_this<DTensorSpec> {
  public:
   /// Returns the interned spec; checks that the placements fit.
   static std::shared_ptr<const DTensorSpec> make(
@@ -26,6 +26,9 @@ class DTensorSpec {
   static std::shared_ptr<const DTensorSpec> make(
       const DeviceMesh& mesh, const Placements& placements,
       const std::vector<int64_t>& shape, c10::ScalarType dtype);
+
+  /// Returns how many specs exist in this process, for tests of growth.
+  static size_t live_count();
 
   const DeviceMesh& mesh() const { return mesh_; }
   const Layout& layout() const { return layout_; }

@@ -9,6 +9,7 @@
 #include <ATen/core/ivalue.h>
 #include <tessera/comm/device_mesh.h>
 #include <tessera/layout/placement.h>
+#include <tessera/tensor/dtensor.h>
 
 namespace tessera {
 
@@ -49,10 +50,10 @@ std::string explain(const std::string& call, const Arguments&... arguments) {
 /// rank, cost, peak memory. Example: explain("redistribute", t, {Shard(1)}).
 std::string explain(
     const std::string& call, const at::Tensor& tensor,
-    const Placements& placements);
+    const Placements& placements, const RedistributeOptions& options = {});
 /// The same for a target on another mesh.
 std::string explain(
     const std::string& call, const at::Tensor& tensor, const DeviceMesh& mesh,
-    const Placements& placements);
+    const Placements& placements, const RedistributeOptions& options = {});
 
 }  // namespace tessera

@@ -81,8 +81,10 @@ void CallLogs::record(const CommLogEntry& entry) const {
 }
 
 int64_t elements_moved(
-    const CollectiveCall& call, const CallSite& site, bool is_step) {
-  const int64_t larger = std::max(numel_of(call.input), numel_of(call.output));
+    const CollectiveCall& call, const CallSite& site,
+    std::optional<int64_t> larger_shard) {
+  const int64_t larger = larger_shard.value_or(
+      std::max(numel_of(call.input), numel_of(call.output)));
   const int64_t once = larger - larger / site.size();
   switch (call.kind) {
     case CallKind::kAllGather:
@@ -92,10 +94,10 @@ int64_t elements_moved(
     case CallKind::kAllReduce:
       return 2 * once;
     case CallKind::kAllToAll:
-      return is_step ? once
-                     : std::max(
-                           elsewhere(call.input_counts, site.place),
-                           elsewhere(call.output_counts, site.place));
+      return larger_shard ? once
+                          : std::max(
+                                elsewhere(call.input_counts, site.place),
+                                elsewhere(call.output_counts, site.place));
     case CallKind::kScatter:
       return site.place == call.peer ? elsewhere(call.input_counts, site.place)
                                      : numel_of(call.output);
@@ -120,8 +122,12 @@ CommLogEntry entry_of(const CollectiveCall& call, const CallSite& site) {
   entry.in_backward = torch::autograd::get_current_graph_task_id() != -1;
   entry.kind = name_of(call.kind);
   entry.ranks = site.group;
+  std::optional<int64_t> larger_shard;
   if (const CallLabel* label = CallLabel::current()) {
     label->describe(entry);
+    if (entry.kind == "all_to_all") {
+      larger_shard = label->larger_shard();
+    }
   } else {
     if (cause != nullptr && cause->mesh() != nullptr) {
       entry.mesh_dims = dims_of_group(cause->mesh()->mesh_shape(), entry.ranks);
@@ -132,8 +138,7 @@ CommLogEntry entry_of(const CollectiveCall& call, const CallSite& site) {
   }
   if (call.sample().defined()) {
     entry.dtype = call.sample().scalar_type();
-    const bool is_step = !entry.from.empty() && entry.kind != "exchange";
-    entry.bytes = elements_moved(call, site, is_step) *
+    entry.bytes = elements_moved(call, site, larger_shard) *
                   static_cast<int64_t>(call.sample().element_size());
   }
   return entry;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <tessera/comm/comm_log.h>
@@ -42,9 +43,10 @@ class CallLogs {
 /// Returns the entry of a checked call on this thread.
 CommLogEntry entry_of(const CollectiveCall& call, const CallSite& site);
 
-/// Returns the elements that this rank moves, as CommLogEntry::bytes says;
-/// `is_step` where the call is a step of a plan other than an exchange.
+/// Returns the elements that this rank moves, as CommLogEntry::bytes says.
+/// `larger_shard` is set where the call is a plan's all_to_all.
 int64_t elements_moved(
-    const CollectiveCall& call, const CallSite& site, bool is_step);
+    const CollectiveCall& call, const CallSite& site,
+    std::optional<int64_t> larger_shard);
 
 }  // namespace tessera::detail

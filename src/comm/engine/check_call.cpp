@@ -81,7 +81,7 @@ void check_numel(
     const CallSite& where) {
   TORCH_CHECK_VALUE(
       tensor.numel() == wanted, where, ": the ", role, " must have ", wanted,
-      " elements as the counts say; got ", tensor.numel());
+      " elements as the counts or the input say; got ", tensor.numel());
 }
 
 int64_t total(const std::vector<int64_t>& counts) {
@@ -123,6 +123,7 @@ void check_sizes(
       check_numel(call.output, total(call.output_counts), "output", where);
       return check_numel(call.input, total(call.input_counts), "input", where);
     case CallKind::kAllReduce:
+      return check_numel(call.output, call.input.numel(), "output", where);
     case CallKind::kBroadcast:
     case CallKind::kSend:
     case CallKind::kRecv:

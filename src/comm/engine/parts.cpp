@@ -6,6 +6,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "base/stream_copy.h"
 #include "comm/engine/device_reduce.h"
 #include "comm/engine/reduce.h"
 
@@ -40,10 +41,16 @@ void copy_run(
     return;
   }
   const size_t width = dst.element_size();
-  std::memcpy(
-      static_cast<char*>(dst.mutable_data_ptr()) + width * dst_begin,
-      static_cast<const char*>(src.const_data_ptr()) + width * src_begin,
-      width * static_cast<size_t>(count));
+  void* to = static_cast<char*>(dst.mutable_data_ptr()) + width * dst_begin;
+  const void* from =
+      static_cast<const char*>(src.const_data_ptr()) + width * src_begin;
+  const size_t bytes = width * static_cast<size_t>(count);
+  if (static_cast<int64_t>(dst.nbytes()) >= base::kStreamBytes) {
+    base::stream_copy(to, from, bytes);
+    base::stream_fence();
+  } else {
+    std::memcpy(to, from, bytes);
+  }
 }
 
 void all_gather_part(const Calls& calls, const CollectiveCall& mine) {

@@ -1,10 +1,13 @@
 #include "comm/engine/reduce.h"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 #include <c10/util/Exception.h>
 #include <c10/util/complex.h>
+
+#include "base/stream_copy.h"
 
 namespace tessera::detail {
 namespace {
@@ -81,11 +84,30 @@ struct Min {
   }
 };
 
+// Writes a block of results to every output.
+template <typename T, typename A>
+void store(
+    const A* block, int64_t length, const std::vector<void*>& outputs,
+    int64_t begin, bool streams) {
+  T rounded[kBlock];
+  std::transform(
+      block, block + length, rounded, [](A x) { return static_cast<T>(x); });
+  const size_t bytes = sizeof(T) * static_cast<size_t>(length);
+  for (void* output : outputs) {
+    T* to = static_cast<T*>(output) + begin;
+    streams ? base::stream_copy(to, rounded, bytes)
+            : static_cast<void>(std::memcpy(to, rounded, bytes));
+  }
+}
+
 template <typename T, typename Op>
 void reduce(
     const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
     int64_t numel, bool average) {
   using A = typename Accumulate<T>::type;
+  const bool streams =
+      numel * static_cast<int64_t>(sizeof(T) * outputs.size()) >=
+      base::kStreamBytes;
   A block[kBlock];
   for (int64_t begin = 0; begin < numel; begin += kBlock) {
     const int64_t length = std::min(kBlock, numel - begin);
@@ -107,11 +129,10 @@ void reduce(
         }
       }
     }
-    for (void* output : outputs) {
-      std::transform(
-          block, block + length, static_cast<T*>(output) + begin,
-          [](A x) { return static_cast<T>(x); });
-    }
+    store<T>(block, length, outputs, begin, streams);
+  }
+  if (streams) {
+    base::stream_fence();
   }
 }
 

@@ -1,0 +1,21 @@
+// The machine that redistributions are priced for, and the plans that are kept.
+#pragma once
+
+#include <cstddef>
+
+#include <tessera/plan/cost.h>
+
+namespace tessera {
+
+/// Returns the model by which this rank chooses its plans.
+const MachineModel& machine_model();
+
+/// Sets it for this rank's thread. Every rank of a mesh must set the same one:
+/// ranks that choose different plans make different calls, which is an error.
+/// Example: set_machine_model({.link = {.latency = 2e-6, .bandwidth = 80e9}}).
+void set_machine_model(const MachineModel& model);
+
+/// Returns how many plans this rank's thread keeps; at most 1024.
+size_t cached_plan_count();
+
+}  // namespace tessera

@@ -1,0 +1,56 @@
+// A redistribution as one rank carries it out: every question about regions,
+// groups and counts is answered once, so that a plan met again costs a lookup.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <tensor/pieces.h>
+#include <tessera/comm/communicator.h>
+#include <tessera/plan/redistribute_plan.h>
+#include <tessera/tensor/dtensor_spec.h>
+
+namespace tessera::detail {
+
+/// One step of a plan on this rank.
+struct PreparedStep {
+  const Step* step;
+  /// False on a rank that has nothing to do in it.
+  bool takes_part = true;
+  Communicator group = {};          // where it communicates
+  std::vector<int64_t> shape = {};  // of the result
+  std::vector<int64_t> sent = {};   // elements per group rank
+  std::vector<int64_t> received = {};
+  Pieces pack = {};    // shard -> send buffer
+  Pieces stay = {};    // shard -> result
+  Pieces unpack = {};  // receive buffer -> result
+  /// The shard is the send buffer; the receive buffer is the result.
+  bool sends_shard = false;
+  bool receives_result = false;
+  /// to_partial: the ops, and this rank's coordinates.
+  std::vector<std::pair<ReduceOp, int64_t>> addends = {};
+};
+
+/// A plan between two specs, prepared for the rank of their meshes. Keeps both
+/// specs, so that they are found again when a program makes them anew.
+struct PreparedPlan {
+  PreparedPlan(SpecPtr from, SpecPtr to, RedistributePlan by);
+  PreparedPlan(const PreparedPlan&) = delete;
+  PreparedPlan& operator=(const PreparedPlan&) = delete;
+
+  SpecPtr source;
+  SpecPtr target;
+  RedistributePlan plan;
+  std::vector<PreparedStep> steps;
+};
+
+/// Returns the plan from a spec to placements of `mesh`, which may be its own.
+/// The target has contiguous strides where it is replicated, else those of the
+/// source. Plans are kept per thread, a bounded number of them.
+std::shared_ptr<const PreparedPlan> prepared_plan(
+    const DTensorSpec& source, const DeviceMesh& mesh,
+    const Placements& placements);
+
+}  // namespace tessera::detail
