@@ -249,13 +249,35 @@ TEST(Explain, PrintsARedistributionToAnotherMesh) {
     auto t = distribute_tensor(
         counting({4, 4}, f32()), mesh_of({4}, {"all"}), {Shard(0)});
     const auto grid = mesh_of({2, 2}, {"dp", "tp"});
+    const Placements target{Shard(0), Shard(1)};
     CommLog log;
-    const std::string told =
-        explain("redistribute", t, grid, {Shard(0), Shard(1)});
+    const std::string told = explain("redistribute", t, grid, target);
     EXPECT_EQ(log.count(), 0);
     EXPECT_NE(told.find("to S(0) S(1) @ mesh(dp=2, tp=2), rank"), told.npos)
         << told;
     EXPECT_EQ(step_lines(told).size(), 1U) << told;
+    static_cast<void>(redistribute(t, grid, target));
+    EXPECT_EQ(lines_of(log.entries()), step_lines(told));
+    EXPECT_EQ(
+        lines_of(log.largest_over(init().communicator())),
+        step_lines(to_string(plan_redistribution(
+            spec(t).layout(), Layout({4, 4}, grid.mesh_shape(), target), 4))));
+  });
+}
+
+TEST(Explain, EqualsTheLogOfAsynchronousMovesAndOtherDtypes) {
+  run_ranks(2, [&] {
+    auto t = distribute_tensor(counting({5, 4}), mesh_of({2}), {Shard(0)});
+    const RedistributeOptions options{
+        .async = true, .forward_dtype = at::kFloat};
+    CommLog log;
+    const std::string told = explain("redistribute", t, {Shard(1)}, options);
+    auto moved = redistribute(t, {Shard(1)}, options);
+    EXPECT_EQ(
+        step_lines(explain("redistribute", moved, {Replicate()})).size(), 1U);
+    EXPECT_EQ(lines_of(log.entries()), step_lines(told));
+    EXPECT_EQ(log.entries().at(0).dtype, at::kFloat);
+    EXPECT_TRUE(testing::same(moved, counting({5, 4}, f32())));
   });
 }
 
