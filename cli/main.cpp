@@ -99,5 +99,6 @@ int main(int argc, char** argv) {
   tessera::cli::add_run(app, program, exit_code);
   tessera::cli::add_doctor(app, exit_code);
   tessera::cli::add_demo(app, exit_code);
+  tessera::cli::add_bench(app, exit_code);
   return run_command(app, words, exit_code);
 }

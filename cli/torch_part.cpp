@@ -4,12 +4,14 @@ namespace tessera::cli {
 
 std::vector<Check> inspect_torch();
 DemoResult train_demo(const DemoOptions& options, const DemoProgress& progress);
+BenchRound bench_redistribute(const BenchOptions& options);
 
 }  // namespace tessera::cli
 
 extern "C" __attribute__((visibility("default"))) const tessera::cli::TorchPart*
 tessera_cli_torch_part() {
   static const tessera::cli::TorchPart part{
-      &tessera::cli::inspect_torch, &tessera::cli::train_demo};
+      &tessera::cli::inspect_torch, &tessera::cli::train_demo,
+      &tessera::cli::bench_redistribute};
   return &part;
 }

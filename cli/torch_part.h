@@ -42,6 +42,32 @@ struct DemoResult {
   std::vector<DemoParameter> parameters;
 };
 
+struct BenchOptions {
+  int ranks = 4;
+  int64_t mebibytes = 16;  // of the whole tensor
+  int repeats = 10;        // of each transition in a round
+};
+
+/// One transition in one round, in seconds: the slowest rank, median over the
+/// repeats; and a plain memcpy of the bytes that all ranks end up with.
+struct BenchTransition {
+  std::string name;  // "S0->R"
+  double seconds = 0;
+  double memcpy_seconds = 0;
+};
+
+/// What one call costs the host when nothing has to be waited for.
+struct BenchHost {
+  double unchanged_seconds = 0;  // a redistribute that changes nothing
+  double cut_seconds = 0;        // R -> S(0) of 64 elements, plan cached
+  double plain_cut_seconds = 0;  // narrow().clone() of a plain tensor
+};
+
+struct BenchRound {
+  std::vector<BenchTransition> transitions;
+  BenchHost host;
+};
+
 /// Called after each step; from one thread at a time.
 using DemoProgress = std::function<void(bool sharded, int step, double loss)>;
 
@@ -49,6 +75,7 @@ using DemoProgress = std::function<void(bool sharded, int step, double loss)>;
 struct TorchPart {
   std::vector<Check> (*inspect)();
   DemoResult (*train)(const DemoOptions& options, const DemoProgress& progress);
+  BenchRound (*bench_redistribute)(const BenchOptions& options);
 };
 
 /// Loads the library; throws std::runtime_error with the loader's words.

@@ -1,6 +1,7 @@
 #include <tessera/comm/communicator.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -8,6 +9,7 @@
 
 #include "comm/call_cause.h"
 #include "comm/engine/engine.h"
+#include "comm/pull.h"
 
 namespace tessera {
 
@@ -233,6 +235,44 @@ Work Communicator::recv_async(
       defined_impl(impl_),
       {.kind = CallKind::kRecv, .output = tensor, .peer = src, .tag = tag});
 }
+
+namespace detail {
+
+CommunicatorImpl& impl_of(const Communicator& group) {
+  return defined_impl(group.impl_);
+}
+
+bool can_pull(const Communicator& group) {
+  static const bool packs = std::getenv("TESSERA_PACK") != nullptr;
+  return !packs && impl_of(group).shares_memory();
+}
+
+Work all_gather_by_pulls(
+    const Communicator& group, const at::Tensor& output,
+    const at::Tensor& input, const std::vector<Pieces>& pulls,
+    const std::vector<int64_t>& counts) {
+  return submit(
+      impl_of(group), {.kind = CallKind::kAllGather,
+                       .input = input,
+                       .output = output,
+                       .output_counts = counts,
+                       .pulls = &pulls});
+}
+
+Work all_to_all_by_pulls(
+    const Communicator& group, const at::Tensor& output,
+    const at::Tensor& input, const std::vector<Pieces>& pulls,
+    const std::vector<int64_t>& received, const std::vector<int64_t>& sent) {
+  return submit(
+      impl_of(group), {.kind = CallKind::kAllToAll,
+                       .input = input,
+                       .output = output,
+                       .input_counts = sent,
+                       .output_counts = received,
+                       .pulls = &pulls});
+}
+
+}  // namespace detail
 
 void Communicator::all_gather(
     const at::Tensor& output, const at::Tensor& input) const {

@@ -75,22 +75,19 @@ Layout with_partials_as(const Layout& layout, const Placement& placement) {
 std::vector<Step> steps_on_mesh(
     const Layout& source, const Layout& target, const Pricing& pricing);
 
-// Adds the partials of the target, mesh dim by mesh dim.
+// Adds the step that makes the partials of the target, if it has any.
 void append_partials(
     std::vector<Step>& steps, const Layout& start, const Layout& target,
     const Pricing& pricing) {
-  Layout current = start;
+  std::vector<int64_t> dims;
   for (size_t m = 0; m < target.placements().size(); ++m) {
-    if (current.placements()[m] == target.placements()[m]) {
-      continue;
+    if (start.placements()[m] != target.placements()[m]) {
+      dims.push_back(static_cast<int64_t>(m));
     }
-    Placements placements = current.placements();
-    placements[m] = target.placements()[m];
-    const Layout next(target.shape(), target.mesh(), std::move(placements));
+  }
+  if (!dims.empty()) {
     steps.push_back(detail::collective_step(
-        StepKind::kToPartial, {static_cast<int64_t>(m)}, current, next,
-        pricing));
-    current = next;
+        StepKind::kToPartial, std::move(dims), start, target, pricing));
   }
 }
 

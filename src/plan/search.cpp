@@ -55,7 +55,10 @@ class Search {
         sizes_(mesh_.sizes()),
         ranks_(mesh_.size()),
         source_numel_(states_.numel(states_.source())),
-        target_numel_(states_.numel(states_.target())) {}
+        target_numel_(states_.numel(states_.target())),
+        target_(nodes_[states_.target()]) {
+    target_.numel = target_numel_;
+  }
 
   std::vector<Step> run() {
     Node& start = nodes_[states_.source()];
@@ -73,7 +76,7 @@ class Search {
       if (s == states_.target()) {
         break;
       }
-      expand(s, node.price, node.numel);
+      expand(s, node);
     }
     return steps();
   }
@@ -85,27 +88,31 @@ class Search {
     queue_.emplace(price, entries_++, s);
   }
 
-  void expand(State s, const Price& price, int64_t before) {
-    for (const Move& move : moves_from(states_, s)) {
-      std::vector<int64_t>& dims = dims_;
-      changed_dims(s, move.to, dims);
+  void expand(State s, const Node& from) {
+    moves_from(states_, s, moves_);
+    for (const Move& move : moves_) {
+      Node& to = node_of(move.to);
+      if (to.done) {
+        continue;
+      }
+      changed_dims(s, move.to, dims_);
       int64_t ranks = 1;
-      for (const int64_t m : dims) {
+      for (const int64_t m : dims_) {
         ranks *= sizes_[static_cast<size_t>(m)];
       }
-      const int64_t after = numel(move.to);
-      const int64_t bytes = pricing_.element_size *
-                            elements_sent(move.kind, ranks, before, after);
+      const int64_t bytes =
+          pricing_.element_size *
+          elements_sent(move.kind, ranks, from.numel, to.numel);
       const double cost = step_cost(
-          pricing_.model, pricing_.model.over(dims),
+          pricing_.model, pricing_.model.over(dims_),
           message_count(move.kind, ranks), bytes,
-          pricing_.element_size * after);
-      relax(s, move.to, price, before, {move.kind, bytes, cost});
+          pricing_.element_size * to.numel);
+      relax(s, from, move.to, to, {move.kind, bytes, cost});
     }
     // Last: of equal prices the plain collective stays.
     if (may_exchange(s)) {
       if (const auto to = exchange_from(states_, s)) {
-        exchange(s, *to, price, before);
+        exchange(s, from, *to);
       }
     }
   }
@@ -121,10 +128,9 @@ class Search {
       if ((s & mask) == (states_.source() & mask)) {
         continue;
       }
-      const bool reduced = states_.placement(states_.source(), m).is_partial();
-      const Placement& p = states_.placement(s, m);
-      replicated = replicated && reduced && p.is_replicate();
-      cut = cut && reduced && p.is_shard();
+      const bool reduced = states_.is_partial(states_.source(), m);
+      replicated = replicated && reduced && states_.is_replicate(s, m);
+      cut = cut && reduced && states_.is_shard(s, m);
     }
     return replicated || cut;
   }
@@ -135,30 +141,32 @@ class Search {
     double cost;
   };
 
-  void exchange(State s, State to, const Price& price, int64_t before) {
+  void exchange(State s, const Node& from, State to) {
     dims_.clear();
     for (int64_t m = 0; m < states_.mesh_dims(); ++m) {
       dims_.push_back(m);
     }
+    Node& node = node_of(to);
     const Link link = pricing_.model.over(dims_);
     const int64_t messages = message_count(StepKind::kExchange, ranks_);
-    const int64_t after = numel(to);
-    const int64_t written = pricing_.element_size * after;
+    const int64_t written = pricing_.element_size * node.numel;
     // Some rank of the largest target shard receives at least the difference.
     const int64_t least =
-        pricing_.element_size * std::max<int64_t>(after - before, 0);
+        pricing_.element_size * std::max<int64_t>(node.numel - from.numel, 0);
     const double bound =
-        price.cost + step_cost(pricing_.model, link, messages, least, written);
-    const Node& target = nodes_[states_.target()];
-    if (target.reached && bound > target.price.cost) {
+        from.price.cost +
+        step_cost(pricing_.model, link, messages, least, written);
+    if (node.done || (node.reached && bound > node.price.cost) ||
+        (target_.reached && bound > target_.price.cost)) {
       return;
     }
     const int64_t bytes =
         pricing_.element_size *
-        exchange_volume(states_.layout(s), states_.layout(to), before, after);
+        exchange_volume(
+            states_.layout(s), states_.layout(to), from.numel, node.numel);
     const double cost =
         step_cost(pricing_.model, link, messages, bytes, written);
-    relax(s, to, price, before, {StepKind::kExchange, bytes, cost});
+    relax(s, from, to, node, {StepKind::kExchange, bytes, cost});
   }
 
   // The caller keeps the source; what a step reads and writes beside it may not
@@ -171,18 +179,16 @@ class Search {
   }
 
   void relax(
-      State s, State to, const Price& price, int64_t before, const Edge& edge) {
-    const int64_t after = numel(to);
-    if (!fits(s, edge.kind, before, after)) {
+      State s, const Node& from, State to, Node& node, const Edge& edge) {
+    if (!fits(s, edge.kind, from.numel, node.numel)) {
       return;
     }
     const Price next{
-        price.cost + edge.cost, price.steps + 1, price.bytes + edge.bytes};
-    const Node& target = nodes_[states_.target()];
-    if (target.reached && next > target.price) {
+        from.price.cost + edge.cost, from.price.steps + 1,
+        from.price.bytes + edge.bytes};
+    if (target_.reached && next > target_.price) {
       return;
     }
-    Node& node = nodes_[to];
     if (node.done || (node.reached && node.price <= next)) {
       return;
     }
@@ -195,12 +201,12 @@ class Search {
     push(next, to);
   }
 
-  int64_t numel(State s) {
+  Node& node_of(State s) {
     Node& node = nodes_[s];
     if (node.numel < 0) {
       node.numel = states_.numel(s);
     }
-    return node.numel;
+    return node;
   }
 
   static void changed_dims(State a, State b, std::vector<int64_t>& dims) {
@@ -214,7 +220,7 @@ class Search {
 
   std::vector<Step> steps() {
     // Reducing, exchanging and to_partial lead from any source to any target.
-    TORCH_INTERNAL_ASSERT(nodes_[states_.target()].reached);
+    TORCH_INTERNAL_ASSERT(target_.reached);
     std::vector<Step> result;
     for (State s = states_.target(); s != states_.source();) {
       const Node& node = nodes_[s];
@@ -242,9 +248,11 @@ class Search {
   int64_t ranks_;
   int64_t source_numel_;
   int64_t target_numel_;
-  std::unordered_map<State, Node> nodes_;
+  std::unordered_map<State, Node> nodes_;  // references to nodes stay valid
+  Node& target_;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
   int64_t entries_ = 0;
+  std::vector<Move> moves_;    // of the state at hand
   std::vector<int64_t> dims_;  // of the move at hand
 };
 

@@ -27,8 +27,9 @@ States::States(const Layout& source, const Layout& target)
       mesh_(target.mesh()),
       mesh_dims_(target.mesh().ndim()),
       sizes_(target.mesh().sizes()),
-      lengths_(target.shape().size()) {
-  table_.push_back(Replicate());
+      lengths_(target.shape().size()),
+      cuts_by_dim_(target.shape().size()) {
+  number(Replicate());
   source_ = pack(source);
   target_ = pack(target);
   choose_cuts(source, target);
@@ -41,6 +42,10 @@ uint8_t States::number(const Placement& placement) {
   const auto result = static_cast<uint8_t>(at - table_.begin());
   if (at == table_.end()) {
     table_.push_back(plain);
+    cut_dims_.push_back(
+        plain.is_shard()     ? plain.dim()
+        : plain.is_partial() ? kPartial
+                             : kReplicate);
   }
   return result;
 }
@@ -62,7 +67,12 @@ State States::pack(const Layout& layout) {
 
 void States::choose_cuts(const Layout& source, const Layout& target) {
   // R, one Shard per tensor dim, and what source and target have beside.
-  const size_t placements = table_.size() + shape_.size();
+  size_t placements = table_.size();
+  for (size_t d = 0; d < shape_.size(); ++d) {
+    const Placement plain = Shard(static_cast<int64_t>(d));
+    placements +=
+        std::find(table_.begin(), table_.end(), plain) == table_.end() ? 1 : 0;
+  }
   wide_ = placements <= kTableSize &&
           count_states(mesh_dims_, placements) <= kWideStates;
   const auto longest = std::max_element(shape_.begin(), shape_.end());
@@ -88,7 +98,7 @@ void States::choose_cuts(const Layout& source, const Layout& target) {
 State States::cuts_of(State s, int64_t tensor_dim) const {
   State result = 0;
   for (int64_t m = 0; m < mesh_dims_; ++m) {
-    if (placement(s, m).is_shard(tensor_dim)) {
+    if (cut_dim(s, m) == tensor_dim) {
       result |= s & (State{255} << (8 * m));
     }
   }
@@ -96,12 +106,12 @@ State States::cuts_of(State s, int64_t tensor_dim) const {
 }
 
 bool States::is_innermost(State s, int64_t m) const {
-  const Placement& p = placement(s, m);
-  if (!p.is_shard()) {
+  const int64_t d = cut_dim(s, m);
+  if (d < 0) {
     return false;
   }
   for (int64_t other = 0; other < mesh_dims_; ++other) {
-    if (placement(s, other).is_shard(p.dim()) && turn(s, other) > turn(s, m)) {
+    if (cut_dim(s, other) == d && turn(s, other) > turn(s, m)) {
       return false;
     }
   }
@@ -109,10 +119,10 @@ bool States::is_innermost(State s, int64_t m) const {
 }
 
 std::optional<State> States::partial(State s, int64_t m) const {
-  const Placement& wanted = placement(target_, m);
-  if (!wanted.is_partial()) {
+  if (!is_partial(target_, m)) {
     return std::nullopt;
   }
+  const Placement& wanted = placement(target_, m);
   const auto adds = [](const Placement& p) {
     return p.reduce_op() == ReduceOp::kSum || p.reduce_op() == ReduceOp::kAvg;
   };
@@ -152,11 +162,11 @@ std::optional<State> States::cut(State s, int64_t m, uint8_t cut) const {
 // The cuts of the tensor dim that m cuts begin the target's, or m is a
 // temporary cut and follows cuts of earlier mesh dims only.
 bool States::is_on_the_way(State s, int64_t m) const {
-  const int64_t d = placement(s, m).dim();
+  const int64_t d = cut_dim(s, m);
   bool begins_target = true;
-  bool in_mesh_order = placement(source_, m).is_partial();
+  bool in_mesh_order = is_partial(source_, m);
   for (int64_t other = 0; other < mesh_dims_; ++other) {
-    if (placement(s, other).is_shard(d)) {
+    if (cut_dim(s, other) == d) {
       begins_target = begins_target && byte(s, other) == byte(target_, other);
       in_mesh_order = in_mesh_order && other <= m;
     }
@@ -165,11 +175,17 @@ bool States::is_on_the_way(State s, int64_t m) const {
 }
 
 int64_t States::numel(State s) const {
+  std::fill(cuts_by_dim_.begin(), cuts_by_dim_.end(), 0);
+  for (int64_t m = 0; m < mesh_dims_; ++m) {
+    if (const int64_t d = cut_dim(s, m); d >= 0) {
+      cuts_by_dim_[static_cast<size_t>(d)] |= s & (State{255} << (8 * m));
+    }
+  }
   int64_t product = 1;
   for (size_t d = 0; d < shape_.size(); ++d) {
-    const auto dim = static_cast<int64_t>(d);
-    const State cuts = cuts_of(s, dim);
-    product *= cuts == 0 ? shape_[d] : lengths(cuts, dim).largest;
+    const State cuts = cuts_by_dim_[d];
+    product *=
+        cuts == 0 ? shape_[d] : lengths(cuts, static_cast<int64_t>(d)).largest;
   }
   return product;
 }

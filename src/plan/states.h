@@ -30,9 +30,10 @@ class States {
   int64_t mesh_dims() const { return mesh_dims_; }
   State source() const { return source_; }
   State target() const { return target_; }
-  /// Tells whether every placement of a dim and every order of cuts is
-  /// searched. Beyond that, only what lies on the way is: the target's cuts in
-  /// their order, and for each Partial one temporary cut, in mesh order.
+  /// Tells whether the search is wide: every cut of a mesh dim (Shard of every
+  /// tensor dim, and what source and target have there) in every order. A
+  /// narrow search sees what lies on the way: the target's cuts in their order,
+  /// and for each Partial one temporary cut, in mesh order.
   bool is_wide() const { return wide_; }
 
   const Placement& placement(State s, int64_t m) const {
@@ -41,6 +42,15 @@ class States {
   /// Returns the cuts that mesh dim m may change to, as numbers of the table.
   const std::vector<uint8_t>& cuts(int64_t m) const {
     return cuts_[static_cast<size_t>(m)];
+  }
+  /// Returns the tensor dim that a placement of the table cuts.
+  int64_t tensor_dim(uint8_t index) const { return cut_dims_[index]; }
+  bool is_replicate(State s, int64_t m) const { return index(s, m) == 0; }
+  bool is_partial(State s, int64_t m) const {
+    return cut_dims_[index(s, m)] == kPartial;
+  }
+  bool is_shard(State s, int64_t m) const {
+    return cut_dims_[index(s, m)] >= 0;
   }
   uint8_t index(State s, int64_t m) const { return byte(s, m) & 31; }
   int64_t turn(State s, int64_t m) const { return byte(s, m) >> 5; }
@@ -67,12 +77,15 @@ class States {
     int64_t largest;
     bool equal;
   };
+  static constexpr int64_t kReplicate = -1;
+  static constexpr int64_t kPartial = -2;
   static uint8_t byte(State s, int64_t m) {
     return static_cast<uint8_t>(s >> (8 * m));
   }
   uint8_t number(const Placement& placement);
   State pack(const Layout& layout);
   void choose_cuts(const Layout& source, const Layout& target);
+  int64_t cut_dim(State s, int64_t m) const { return cut_dims_[index(s, m)]; }
   State cuts_of(State s, int64_t tensor_dim) const;
   bool is_on_the_way(State s, int64_t m) const;
   const Lengths& lengths(State cuts, int64_t tensor_dim) const;
@@ -83,11 +96,13 @@ class States {
   int64_t mesh_dims_;
   std::vector<int64_t> sizes_;
   std::vector<Placement> table_;
+  std::vector<int64_t> cut_dims_;  // of the table: a tensor dim or a negative
   std::vector<std::vector<uint8_t>> cuts_;
   State source_ = 0;
   State target_ = 0;
   bool wide_ = false;
   mutable std::vector<std::unordered_map<State, Lengths>> lengths_;
+  mutable std::vector<State> cuts_by_dim_;  // of the state at hand
 };
 
 }  // namespace tessera::detail

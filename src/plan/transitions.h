@@ -9,20 +9,21 @@
 
 namespace tessera::detail {
 
-/// A step without its price: mesh dims first .. last.
+/// A step without its price.
 struct Move {
   StepKind kind;
-  int64_t first;
-  int64_t last;
   State to;
 };
 
-/// Returns every move from a state but the exchange, in a fixed order:
+/// Lists every move from a state but the exchange, in a fixed order:
 ///   cut -> R all_gather   cut -> cut all_to_all   R -> cut cut
 ///   P -> R all_reduce     P -> cut reduce_scatter R -> P to_partial
-/// on one mesh dim; all_gather, all_reduce and reduce_scatter also over
-/// neighbouring mesh dims; and all remaining cuts of the target at once.
-std::vector<Move> moves_from(const States& states, State s);
+/// all_to_all on one mesh dim; all_gather, all_reduce and reduce_scatter also
+/// over neighbouring mesh dims; cut and to_partial over any. A reduce_scatter
+/// or cut over several mesh dims takes every choice and order of cuts in a wide
+/// search. In a narrow one it takes cuts of one kind in mesh order or the
+/// target's (reduce_scatter), or all that the target lacks (cut).
+void moves_from(const States& states, State s, std::vector<Move>& moves);
 
 /// Returns what an exchange from `s` leads to: the target, Replicate in the
 /// place of partials that `s` has not; nothing where `s` has a partial to

@@ -1,10 +1,11 @@
 #include <tensor/execute.h>
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/accumulate.h>
+#include <comm/pull.h>
+#include <tensor/blocks.h>
 #include <tensor/step_label.h>
 
 namespace tessera::detail {
@@ -42,10 +43,10 @@ class StepRun {
 
  private:
   at::Tensor new_shard() const {
-    return at::empty(step_.shape, shard_.options());
+    return empty_block(step_.shape, shard_.options());
   }
   at::Tensor new_flat(const std::vector<int64_t>& counts) const {
-    return at::empty({c10::sum_integers(counts)}, shard_.options());
+    return empty_block({c10::sum_integers(counts)}, shard_.options());
   }
   ReduceOp reduce_op() const { return step_.step->from()[0].reduce_op(); }
 
@@ -60,6 +61,11 @@ class StepRun {
 
   MovingShard all_gather() const {
     at::Tensor result = new_shard();
+    if (!step_.pulls.empty()) {
+      Work work = all_gather_by_pulls(
+          step_.group, result, shard_, step_.pulls, step_.received);
+      return MovingShard(std::move(result), std::move(work), {});
+    }
     const at::Tensor flat =
         step_.receives_result ? result : new_flat(step_.received);
     Work work = step_.group.all_gather_async(flat, shard_, step_.received);
@@ -81,6 +87,11 @@ class StepRun {
 
   MovingShard all_to_all() const {
     at::Tensor result = new_shard();
+    if (!step_.pulls.empty()) {
+      Work work = all_to_all_by_pulls(
+          step_.group, result, shard_, step_.pulls, step_.received, step_.sent);
+      return MovingShard(std::move(result), std::move(work), {});
+    }
     const at::Tensor flat = new_flat(step_.received);
     Work work = step_.group.all_to_all_async(
         flat, packed(), step_.received, step_.sent);

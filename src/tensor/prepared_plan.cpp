@@ -1,10 +1,11 @@
 #include <tensor/prepared_plan.h>
 
 #include <algorithm>
-#include <unordered_map>
+#include <set>
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
+#include <comm/pull.h>
 #include <tessera/plan/exchange.h>
 
 namespace tessera::detail {
@@ -34,7 +35,56 @@ bool is_identity(const Pieces& pieces, int64_t numel) {
   return done == numel;
 }
 
-// Prepares one step among the ranks of a group, of which this one is `me`.
+// Both sides of an exchange, one group rank after the other: what this rank
+// sends it and what it receives from it, in buffers or, where ranks share
+// memory, as what it pulls.
+class ExchangeSides {
+ public:
+  explicit ExchangeSides(PreparedStep& step)
+      : step_(step), pulls_(can_pull(step.group)) {}
+
+  void add_sent(const Region& mine, const Region& theirs) {
+    const Pieces pieces = packing(mine, theirs);
+    step_.sent.push_back(total_numel(pieces));
+    if (!pulls_) {
+      append_shifted(step_.pack, pieces, 0, sent_);
+    }
+    sent_ += step_.sent.back();
+  }
+  void add_received(const Region& theirs, const Region& mine) {
+    Pieces pieces =
+        pulls_ ? pieces_between(theirs, mine) : unpacking(theirs, mine);
+    step_.received.push_back(total_numel(pieces));
+    if (pulls_) {
+      step_.pulls.push_back(std::move(pieces));
+    } else {
+      append_shifted(step_.unpack, pieces, received_, 0);
+    }
+    received_ += step_.received.back();
+  }
+  void add_own(const Region& before, const Region& after) {
+    Pieces pieces = pieces_between(before, after);
+    pulls_ ? step_.pulls.push_back(std::move(pieces))
+           : static_cast<void>(step_.stay = std::move(pieces));
+    step_.sent.push_back(0);
+    step_.received.push_back(0);
+  }
+  void add_no_sent() { step_.sent.push_back(0); }
+  void add_no_received() {
+    step_.received.push_back(0);
+    if (pulls_) {
+      step_.pulls.emplace_back();
+    }
+  }
+
+ private:
+  PreparedStep& step_;
+  bool pulls_;
+  int64_t sent_ = 0;
+  int64_t received_ = 0;
+};
+
+// Prepares one step on one mesh for the rank at its coordinate.
 class Preparation {
  public:
   Preparation(const Step& step, const DeviceMesh& mesh)
@@ -96,32 +146,30 @@ class Preparation {
     }
   }
 
-  void add_sent(const Pieces& pieces) {
-    append_shifted(result_.pack, pieces, 0, sent_);
-    result_.sent.push_back(total_numel(pieces));
-    sent_ += result_.sent.back();
-  }
-  void add_received(const Pieces& pieces, int64_t count) {
-    append_shifted(result_.unpack, pieces, received_, 0);
-    result_.received.push_back(count);
-    received_ += count;
-  }
-
   void all_gather() {
     group();
+    int64_t received = 0;
     for_each_rank([&](const Coordinate& c) {
-      const Region held = region_of(step_.before, c);
-      add_received(
-          pieces_between(held, after_),
-          c10::multiply_integers(step_.before.local_shape(c)));
+      Pieces pieces = pieces_between(region_of(step_.before, c), after_);
+      append_shifted(result_.unpack, pieces, received, 0);
+      result_.received.push_back(total_numel(pieces));
+      result_.pulls.push_back(std::move(pieces));
+      received += result_.received.back();
     });
-    result_.receives_result = is_identity(result_.unpack, received_);
+    result_.receives_result = is_identity(result_.unpack, received);
+    if (result_.receives_result || !can_pull(result_.group)) {
+      result_.pulls.clear();
+    }
   }
 
   void reduce_scatter() {
     group();
+    int64_t sent = 0;
     for_each_rank([&](const Coordinate& c) {
-      add_sent(packing(before_, region_of(step_.after, c)));
+      const Pieces pieces = packing(before_, region_of(step_.after, c));
+      append_shifted(result_.pack, pieces, 0, sent);
+      result_.sent.push_back(total_numel(pieces));
+      sent += result_.sent.back();
     });
     result_.sends_shard = is_identity(
         result_.pack, c10::multiply_integers(step_.before.local_shape(mine_)));
@@ -129,16 +177,14 @@ class Preparation {
 
   void all_to_all() {
     group();
+    ExchangeSides sides(result_);
     for_each_rank([&](const Coordinate& c) {
       if (c == mine_) {
-        result_.stay = pieces_between(before_, after_);
-        add_sent({});
-        add_received({}, 0);
-        return;
+        sides.add_own(before_, after_);
+      } else {
+        sides.add_sent(before_, region_of(step_.after, c));
+        sides.add_received(region_of(step_.before, c), after_);
       }
-      add_sent(packing(before_, region_of(step_.after, c)));
-      const Pieces pieces = unpacking(region_of(step_.before, c), after_);
-      add_received(pieces, total_numel(pieces));
     });
   }
 
@@ -156,8 +202,6 @@ class Preparation {
   const Region before_;
   const Region after_;
   PreparedStep result_{};
-  int64_t sent_ = 0;
-  int64_t received_ = 0;
 };
 
 // The ranks of both meshes, ascending; those of one mesh in its own order.
@@ -191,29 +235,28 @@ PreparedStep prepare_exchange(const Step& step, const DeviceMesh& mesh) {
   }
   const auto here = step.after.mesh().coordinate_of(me);
   result.shape = here ? step.after.local_shape(*here) : std::vector<int64_t>{0};
-  std::unordered_map<int64_t, Pieces> to;
-  std::unordered_map<int64_t, Pieces> from;
+  std::set<int64_t> to;
+  std::set<int64_t> from;
   for (const Transfer& t : exchange_transfers(step.before, step.after, me)) {
-    if (t.from == me && t.to == me) {
-      result.stay =
-          pieces_between(region_at(step.before, me), region_at(step.after, me));
-    } else if (t.from == me && !to.contains(t.to)) {
-      to[t.to] =
-          packing(region_at(step.before, me), region_at(step.after, t.to));
-    } else if (t.to == me && !from.contains(t.from)) {
-      from[t.from] =
-          unpacking(region_at(step.before, t.from), region_at(step.after, me));
-    }
+    (t.from == me ? to : from).insert(t.from == me ? t.to : t.from);
   }
-  int64_t sent = 0;
-  int64_t received = 0;
+  ExchangeSides sides(result);
   for (const int64_t rank : result.group.ranks()) {
-    append_shifted(result.pack, to[rank], 0, sent);
-    result.sent.push_back(total_numel(to[rank]));
-    sent += result.sent.back();
-    append_shifted(result.unpack, from[rank], received, 0);
-    result.received.push_back(total_numel(from[rank]));
-    received += result.received.back();
+    if (rank == me && to.contains(me)) {
+      sides.add_own(region_at(step.before, me), region_at(step.after, me));
+      continue;
+    }
+    if (to.contains(rank)) {
+      sides.add_sent(region_at(step.before, me), region_at(step.after, rank));
+    } else {
+      sides.add_no_sent();
+    }
+    if (from.contains(rank)) {
+      sides.add_received(
+          region_at(step.before, rank), region_at(step.after, me));
+    } else {
+      sides.add_no_received();
+    }
   }
   return result;
 }

@@ -23,8 +23,11 @@ struct PreparedStep {
   std::vector<int64_t> shape = {};  // of the result
   std::vector<int64_t> sent = {};   // elements per group rank
   std::vector<int64_t> received = {};
+  /// Per group rank: its shard -> the result. Set where ranks share memory;
+  /// then there are no buffers.
+  std::vector<Pieces> pulls = {};
   Pieces pack = {};    // shard -> send buffer
-  Pieces stay = {};    // shard -> result
+  Pieces stay = {};    // shard -> result, without communication
   Pieces unpack = {};  // receive buffer -> result
   /// The shard is the send buffer; the receive buffer is the result.
   bool sends_shard = false;

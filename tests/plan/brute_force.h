@@ -1,345 +1,168 @@
-// The cheapest redistribution by uniform-cost search over everything a step may
-// do, written from the words of docs/02_plan.md. Shares Layout with the planner
-// and nothing of its states, moves, prices or pruning.
+// The cheapest redistribution by uniform-cost search over all steps of a world
+// and the exchange, with prices and a memory rule of its own.
 #pragma once
 
-#include <algorithm>
 #include <limits>
-#include <map>
-#include <set>
-#include <string>
-#include <vector>
+#include <queue>
 
-#include <tessera/plan/cost.h>
-
-#include "plan/simulate.h"
+#include "plan/brute_force_world.h"
 
 namespace tessera::brute_force {
 
-using reference::List;
+/// Seconds per message and bytes per second of each mesh dim, bytes per second
+/// of a copy, bytes of an element.
+struct Machine {
+  std::vector<double> latency;
+  std::vector<double> bandwidth;
+  double copy;
+  double element;
+};
 
-/// Returns the elements of the largest shard, by listing all of them.
-inline int64_t largest(const Layout& layout) {
-  size_t most = 0;
-  for (const List& at : reference::coordinates(layout.mesh().sizes())) {
-    most = std::max(most, simulation::indices(layout, at).size());
-  }
-  return static_cast<int64_t>(most);
-}
-
-/// Returns what the busiest rank of an exchange on one mesh sends or receives,
-/// element by element: the sender agrees with the receiver in every mesh dim
-/// that does not cut the source.
-inline int64_t exchanged(const Layout& a, const Layout& b) {
-  std::map<List, int64_t> sent;
-  int64_t most = 0;
-  for (const List& at : reference::coordinates(b.mesh().sizes())) {
-    int64_t received = 0;
-    for (const List& index : simulation::indices(b, at)) {
-      List from = a.owner(index);
-      for (size_t m = 0; m < from.size(); ++m) {
-        from[m] = from[m] < 0 ? at[m] : from[m];
-      }
-      if (from != at) {
-        ++received;
-        most = std::max({most, received, ++sent[from]});
-      }
-    }
-  }
-  return most;
-}
+struct Price {
+  double cost;
+  int64_t elements;
+};
 
 class Search {
  public:
-  Search(
-      const Layout& source, const Layout& target, const MachineModel& model,
-      int64_t element_size)
-      : source_(source),
-        target_(target),
-        model_(model),
-        element_size_(static_cast<double>(element_size)) {}
+  Search(World& world, Machine machine)
+      : world_(world), machine_(std::move(machine)) {
+    for (size_t a = 0; a < world_.states().size(); ++a) {
+      costs_.emplace_back();
+      for (const Edge& edge : world_.edges(a)) {
+        costs_.back().push_back(price(a, edge).cost);
+      }
+    }
+    for (size_t m = 0; m < world_.mesh().size(); ++m) {
+      all_dims_.push_back(m);
+    }
+  }
 
-  double cheapest() {
-    reach(source_, 0);
-    while (!open_.empty()) {
-      const auto [cost, key] = *open_.begin();
-      open_.erase(open_.begin());
-      const Layout layout = known_.at(key).layout;
-      if (layout == target_) {
+  /// Returns the price of a step that is no exchange.
+  Price price(size_t a, const Edge& edge) const {
+    int64_t n = 1;
+    for (const size_t m : edge.dims) {
+      n *= world_.mesh()[m];
+    }
+    const int64_t larger = std::max(world_.size(a), world_.size(edge.to));
+    const bool local = edge.kind == Edge::kCut || edge.kind == Edge::kToPartial;
+    const int64_t times = local ? 0 : edge.kind == Edge::kReduce ? 2 : 1;
+    return sum(
+        edge.dims, times * (n - 1), times * (larger - larger / n),
+        world_.size(edge.to));
+  }
+
+  Price exchange_price(size_t a, size_t b) const {
+    return sum(
+        all_dims_, world_.ranks() - 1, world_.exchanged(a, b), world_.size(b));
+  }
+
+  /// Returns the cost of the cheapest plan that keeps to the memory rule.
+  double cheapest(size_t source, size_t target) {
+    constexpr double kNever = std::numeric_limits<double>::infinity();
+    std::vector<double> best(world_.states().size(), kNever);
+    using Entry = std::pair<double, size_t>;
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
+    const auto reach = [&](size_t a, size_t b, bool in_place, double cost) {
+      if (cost < best[b] && is_searched(source, target, b) &&
+          fits(source, target, a, b, in_place)) {
+        best[b] = cost;
+        open.emplace(cost, b);
+      }
+    };
+    best[source] = 0;
+    open.emplace(0, source);
+    while (!open.empty()) {
+      const auto [cost, a] = open.top();
+      open.pop();
+      if (a == target) {
         return cost;
       }
-      expand(layout, cost);
+      if (cost > best[a]) {
+        continue;
+      }
+      for (size_t i = 0; i < costs_[a].size(); ++i) {
+        const Edge& edge = world_.edges(a)[i];
+        const bool in_place =
+            edge.kind == Edge::kReduce || edge.kind == Edge::kToPartial;
+        reach(a, edge.to, in_place, cost + costs_[a][i]);
+      }
+      const auto b = arrival(a, target);
+      if (b && *b != a) {
+        reach(a, *b, false, cost + exchange_price(a, *b).cost);
+      }
     }
-    return std::numeric_limits<double>::infinity();
+    return kNever;
+  }
+
+  /// Returns where an exchange from `a` leads: the target, R where its addends
+  /// are not there yet; nothing where `a` has an addend to reduce.
+  std::optional<size_t> arrival(size_t a, size_t target) const {
+    const State& have = world_.states()[a];
+    State to = world_.states()[target];
+    for (const size_t m : all_dims_) {
+      const bool same = have.piece[m] == to.piece[m];
+      if (world_.piece(have, m).kind == 'P' && !same) {
+        return std::nullopt;
+      }
+      if (world_.piece(to, m).kind == 'P' && !same) {
+        to.piece[m] = 0;
+      }
+    }
+    return world_.find(to);
   }
 
  private:
-  struct Known {
-    Layout layout;
-    double cost;
-  };
-
-  void reach(const Layout& layout, double cost) {
-    const std::string key = to_string(layout);
-    const auto [at, is_new] = known_.try_emplace(key, Known{layout, cost});
-    if (!is_new) {
-      if (at->second.cost <= cost) {
-        return;
-      }
-      open_.erase({at->second.cost, key});
-      at->second.cost = cost;
-    }
-    open_.insert({cost, key});
-  }
-
-  int64_t size_of(const Layout& layout) {
-    const auto [at, is_new] = sizes_.try_emplace(to_string(layout), 0);
-    if (is_new) {
-      at->second = largest(layout);
-    }
-    return at->second;
-  }
-
-  void step(
-      const Layout& a, const Layout& b, double cost,
-      const std::vector<size_t>& dims, double messages, int64_t elements,
-      bool in_place) {
-    const int64_t before = size_of(a);
-    const int64_t after = size_of(b);
-    const int64_t limit =
-        size_of(target_) + std::max({size_of(source_), before, after});
-    const int64_t held = in_place ? after : before + after;
-    if (a == b || (!(a == source_) && held > limit)) {
-      return;
-    }
+  Price sum(
+      const std::vector<size_t>& dims, int64_t messages, int64_t elements,
+      int64_t written) const {
     double latency = 0;
     double bandwidth = std::numeric_limits<double>::infinity();
     for (const size_t m : dims) {
-      const Link& link =
-          m < model_.links.size() ? model_.links[m] : model_.link;
-      latency = std::max(latency, link.latency);
-      bandwidth = std::min(bandwidth, link.bandwidth);
+      latency = std::max(latency, machine_.latency[m]);
+      bandwidth = std::min(bandwidth, machine_.bandwidth[m]);
     }
-    reach(
-        b,
-        cost + messages * latency +
-            element_size_ * static_cast<double>(elements) / bandwidth +
-            element_size_ * static_cast<double>(after) / model_.copy_bandwidth);
+    const auto bytes = [&](int64_t count) {
+      return machine_.element * static_cast<double>(count);
+    };
+    return {
+        static_cast<double>(messages) * latency + bytes(elements) / bandwidth +
+            bytes(written) / machine_.copy,
+        elements};
   }
 
-  // Prices a change of `dims` by what they were and what they become.
-  void change(
-      const Layout& a, const Placements& to, double cost,
-      const std::vector<size_t>& dims) {
-    std::vector<Layout> result;
-    try {
-      result.emplace_back(a.shape(), a.mesh(), to);
-    } catch (const c10::Error&) {
-      return;  // lengths that do not fit, partial kinds that do not mix
+  // Addends, strided and ragged cuts are those of source and target, on the
+  // mesh dims where they have them.
+  bool is_searched(size_t source, size_t target, size_t b) const {
+    const auto& states = world_.states();
+    for (const size_t m : all_dims_) {
+      const Piece& p = world_.piece(states[b], m);
+      const bool anywhere = p.kind == 'R' || (p.kind == 'S' && p.factor == 1);
+      if (!anywhere && states[b].piece[m] != states[source].piece[m] &&
+          states[b].piece[m] != states[target].piece[m]) {
+        return false;
+      }
     }
-    int64_t n = 1;
-    for (const size_t m : dims) {
-      n *= a.mesh().sizes()[m];
-    }
-    const Placement& from = a.placements()[dims[0]];
-    const int64_t larger = std::max(size_of(a), size_of(result[0]));
-    double messages = static_cast<double>(n - 1);
-    int64_t elements = larger - larger / n;
-    if (from.is_replicate()) {
-      messages = 0;
-      elements = 0;
-    } else if (from.is_partial() && to[dims[0]].is_replicate()) {
-      messages *= 2;
-      elements *= 2;
-    }
-    const bool to_cut = to[dims[0]].is_shard();
-    step(
-        a, result[0], cost, dims, messages, elements,
-        !from.is_shard() && !to_cut);
+    return true;
   }
 
-  // The placements of `a` without the cuts of `dims`, every turn spelled out;
-  // nothing where one of them is not among the last of its tensor dim.
-  static std::vector<Placements> bare(
-      const Layout& a, const std::vector<size_t>& dims) {
-    Placements result = a.placements();
-    for (size_t d = 0; d < a.shape().size(); ++d) {
-      int64_t turn = 0;
-      bool ended = false;
-      for (const int64_t m : a.cuts(static_cast<int64_t>(d))) {
-        const auto at = static_cast<size_t>(m);
-        if (std::find(dims.begin(), dims.end(), at) != dims.end()) {
-          ended = true;
-        } else if (ended) {
-          return {};
-        } else {
-          result[at] = result[at].with_order(turn++);
-        }
-      }
-    }
-    for (const size_t m : dims) {
-      result[m] = Replicate();
-    }
-    return {result};
+  // The source stays. A step from it may write anything; a later one holds its
+  // input, unless it works in place, and its output beside it: no more than the
+  // target and the largest of source, input and output.
+  bool fits(
+      size_t source, size_t target, size_t a, size_t b, bool in_place) const {
+    const int64_t before = world_.size(a);
+    const int64_t after = world_.size(b);
+    const int64_t held = in_place ? after : before + after;
+    return a == source ||
+           held <= world_.size(target) +
+                       std::max({world_.size(source), before, after});
   }
 
-  static void append(Placements& placements, size_t m, Placement cut) {
-    int64_t turn = 0;
-    for (const Placement& p : placements) {
-      turn += p.is_shard(cut.dim()) ? 1 : 0;
-    }
-    placements[m] = cut.with_order(turn);
-  }
-
-  Placements cuts_for(size_t m) const {
-    Placements cuts;
-    for (size_t d = 0; d < source_.shape().size(); ++d) {
-      cuts.push_back(Shard(static_cast<int64_t>(d)));
-    }
-    for (const Layout* layout : {&source_, &target_}) {
-      const Placement& p = layout->placements()[m];
-      if (p.is_shard()) {
-        cuts.push_back(p);
-      }
-    }
-    return cuts;
-  }
-
-  void expand(const Layout& a, double cost) {
-    const size_t n = a.placements().size();
-    for (size_t first = 0; first < n; ++first) {
-      std::vector<size_t> dims;
-      for (size_t last = first; last < n; ++last) {
-        dims.push_back(last);
-        together(a, cost, dims);
-      }
-      alone(a, cost, first);
-    }
-    rest_of_the_cuts(a, cost);
-    exchange(a, cost);
-  }
-
-  // all_gather, all_reduce and reduce_scatter over neighbouring mesh dims.
-  void together(const Layout& a, double cost, const std::vector<size_t>& dims) {
-    bool partial = true;
-    for (const size_t m : dims) {
-      const Placement& p = a.placements()[m];
-      partial = partial && p.is_partial() && p == a.placements()[dims[0]];
-      if (p.is_replicate() || (p.is_partial() && !partial)) {
-        return;
-      }
-      if (p.is_shard() && a.placements()[dims[0]].is_partial()) {
-        return;
-      }
-    }
-    for (const Placements& base : bare(a, dims)) {
-      change(a, base, cost, dims);
-      if (partial) {
-        scatter(a, base, cost, dims);
-      }
-    }
-  }
-
-  // Every dim the same cut, in mesh order; or all the target's, by turn.
-  void scatter(
-      const Layout& a, const Placements& base, double cost,
-      const std::vector<size_t>& dims) {
-    for (const Placement& cut : cuts_for(dims[0])) {
-      Placements to = base;
-      bool all = true;
-      for (const size_t m : dims) {
-        const auto known = cuts_for(m);
-        all = all &&
-              std::any_of(known.begin(), known.end(), [&](const Placement& p) {
-                return p.with_order(-1) == cut.with_order(-1);
-              });
-        append(to, m, cut);
-      }
-      if (all) {
-        change(a, to, cost, dims);
-      }
-    }
-    std::vector<std::pair<int64_t, size_t>> by_turn;
-    for (const size_t m : dims) {
-      const Placement& p = target_.placements()[m];
-      if (!p.is_shard()) {
-        return;
-      }
-      const auto& cuts = target_.cuts(p.dim());
-      by_turn.emplace_back(
-          std::find(cuts.begin(), cuts.end(), static_cast<int64_t>(m)) -
-              cuts.begin(),
-          m);
-    }
-    std::sort(by_turn.begin(), by_turn.end());
-    Placements to = base;
-    for (const auto& [turn, m] : by_turn) {
-      append(to, m, target_.placements()[m]);
-    }
-    change(a, to, cost, dims);
-  }
-
-  // cut, to_partial and all_to_all on one mesh dim.
-  void alone(const Layout& a, double cost, size_t m) {
-    const Placement& p = a.placements()[m];
-    for (const Placements& base : bare(a, {m})) {
-      if (!p.is_partial()) {
-        for (const Placement& cut : cuts_for(m)) {
-          Placements to = base;
-          append(to, m, cut);
-          change(a, to, cost, {m});
-        }
-      }
-      if (p.is_replicate() && target_.placements()[m].is_partial()) {
-        Placements to = base;
-        to[m] = target_.placements()[m];
-        change(a, to, cost, {m});
-      }
-    }
-  }
-
-  void rest_of_the_cuts(const Layout& a, double cost) {
-    std::vector<size_t> dims;
-    for (size_t m = 0; m < a.placements().size(); ++m) {
-      if (a.placements()[m].is_replicate() &&
-          target_.placements()[m].is_shard()) {
-        dims.push_back(m);
-      }
-    }
-    if (dims.empty()) {
-      return;
-    }
-    for (const Placements& without : bare(target_, dims)) {
-      if (Layout(a.shape(), a.mesh(), without) == a) {
-        change(a, target_.placements(), cost, dims);
-      }
-    }
-  }
-
-  void exchange(const Layout& a, double cost) {
-    Placements to = target_.placements();
-    std::vector<size_t> dims;
-    for (size_t m = 0; m < to.size(); ++m) {
-      const Placement& p = a.placements()[m];
-      if (p.is_partial() && p != to[m]) {
-        return;
-      }
-      to[m] = to[m].is_partial() && p != to[m] ? Replicate() : to[m];
-      dims.push_back(m);
-    }
-    const Layout b(a.shape(), a.mesh(), to);
-    step(
-        a, b, cost, dims, static_cast<double>(a.mesh().size() - 1),
-        exchanged(a, b), false);
-  }
-
-  const Layout& source_;
-  const Layout& target_;
-  const MachineModel& model_;
-  double element_size_;
-  std::map<std::string, Known> known_;
-  std::set<std::pair<double, std::string>> open_;
-  std::map<std::string, int64_t> sizes_;
+  World& world_;
+  Machine machine_;
+  std::vector<size_t> all_dims_;
+  std::vector<std::vector<double>> costs_;  // per state and edge
 };
 
 }  // namespace tessera::brute_force

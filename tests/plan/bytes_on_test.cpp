@@ -2,7 +2,6 @@
 #include <iostream>
 #include <map>
 
-#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <tessera/layout/notation.h>
 #include <tessera/plan/exchange.h>

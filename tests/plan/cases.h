@@ -1,9 +1,12 @@
-// All layouts of a shape on a mesh, from a list of placements per mesh dim.
+// All layouts of a shape on a mesh, from a list of placements per mesh dim; and
+// machine models for which plans differ.
 #pragma once
 
 #include <vector>
 
+#include <c10/util/Exception.h>
 #include <tessera/layout/layout.h>
+#include <tessera/plan/cost.h>
 
 namespace tessera::cases {
 
@@ -82,6 +85,29 @@ inline std::vector<Placements> rich_choices(
         ragged(0, shape[0], mesh.size(static_cast<int64_t>(m))));
   }
   return choices;
+}
+
+struct NamedModel {
+  const char* name;
+  MachineModel model;
+};
+
+/// Returns models where latency counts, where bytes count, where mesh dim 0 is
+/// slow and where all others are.
+inline std::vector<NamedModel> models() {
+  MachineModel bytes;
+  bytes.link.latency = 0;
+  MachineModel slow_first;
+  slow_first.link = {1e-9, 100e9};
+  slow_first.links = {{20e-9, 1e9}};
+  MachineModel fast_first;
+  fast_first.link = {20e-9, 1e9};
+  fast_first.links = {{1e-9, 10e9}};
+  return {
+      {"latency", {}},
+      {"bytes", bytes},
+      {"slow first", slow_first},
+      {"fast first", fast_first}};
 }
 
 }  // namespace tessera::cases

@@ -8,7 +8,7 @@
 
 #include <tessera/plan/cost.h>
 
-#include "plan/brute_force.h"
+#include "plan/simulate.h"
 
 namespace tessera::greedy {
 
@@ -18,6 +18,15 @@ struct Total {
   // No collective needs more than source + target + the largest message.
   bool fits_memory = true;
 };
+
+/// Returns the elements of the largest shard, by listing all of them.
+inline int64_t largest(const Layout& layout) {
+  size_t most = 0;
+  for (const auto& at : reference::coordinates(layout.mesh().sizes())) {
+    most = std::max(most, simulation::indices(layout, at).size());
+  }
+  return static_cast<int64_t>(most);
+}
 
 class Planner {
  public:
@@ -51,8 +60,10 @@ class Planner {
   bool is_aligned(int64_t m) const {
     for (const Placement* p : {&at(target_, m), &at(current_, m)}) {
       for (int64_t before = 0; p->is_shard() && before < m; ++before) {
-        if (at(current_, before).is_shard(p->dim()) !=
-            at(target_, before).is_shard(p->dim())) {
+        const Placement& now = at(current_, before);
+        const Placement& then = at(target_, before);
+        if ((now.is_shard(p->dim()) || then.is_shard(p->dim())) &&
+            now != then) {
           return false;
         }
       }
@@ -69,13 +80,12 @@ class Planner {
     placements[static_cast<size_t>(m)] = to;
     const Layout next(current_.shape(), current_.mesh(), placements);
     const int64_t n = current_.mesh().size(m);
-    const int64_t after = brute_force::largest(next);
-    const int64_t before = brute_force::largest(current_);
+    const int64_t after = largest(next);
+    const int64_t before = largest(current_);
     const int64_t larger = std::max(before, after);
     const bool local = from.is_replicate();
     const bool all_reduce = from.is_partial() && to.is_replicate();
-    const int64_t limit = brute_force::largest(target_) +
-                          std::max(larger, brute_force::largest(source_));
+    const int64_t limit = largest(target_) + std::max(larger, largest(source_));
     total_.fits_memory =
         total_.fits_memory &&
         (local || all_reduce || current_ == source_ || before + after <= limit);

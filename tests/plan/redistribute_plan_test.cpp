@@ -1,8 +1,5 @@
 #include <tessera/plan/redistribute_plan.h>
 
-#include <chrono>
-#include <iostream>
-#include <limits>
 #include <sstream>
 
 #include <gtest/gtest.h>
@@ -54,7 +51,7 @@ TEST(RedistributePlanTest, CutsBeforeItGathers) {
   const auto plan = plan_of(
       "[1024, 1024] S(0) R @ mesh(dp=2, tp=4)",
       "[1024, 1024] R S(1) @ mesh(dp=2, tp=4)");
-  EXPECT_EQ(kinds(plan), "cut all_gather");
+  ASSERT_EQ(kinds(plan), "cut all_gather");
   EXPECT_EQ(plan.steps[1].mesh_dims, std::vector<int64_t>{0});
   EXPECT_EQ(to_string(plan.steps[1].from()), "S(0)");
   EXPECT_EQ(to_string(plan.steps[1].to()), "R");
@@ -68,7 +65,7 @@ TEST(RedistributePlanTest, ReducesInsideTheFastMeshDimFirst) {
   const auto plan = plan_of(
       "[4096, 4096] P(sum) P(sum) @ mesh(host=4, gpu=8)",
       "[4096, 4096] R R @ mesh(host=4, gpu=8)", model);
-  EXPECT_EQ(kinds(plan), "reduce_scatter all_reduce all_gather") << plan;
+  ASSERT_EQ(kinds(plan), "reduce_scatter all_reduce all_gather") << plan;
   EXPECT_EQ(plan.steps[0].mesh_dims, std::vector<int64_t>{1});
 }
 
@@ -81,7 +78,7 @@ TEST(RedistributePlanTest, GathersBeforeItExchangesTheRest) {
 TEST(RedistributePlanTest, ReducesNeighbouringMeshDimsTogether) {
   const auto plan =
       plan_of("[5, 3] P(sum) P(sum) @ mesh(3, 1)", "[5, 3] R R @ mesh(3, 1)");
-  EXPECT_EQ(kinds(plan), "all_reduce");
+  ASSERT_EQ(kinds(plan), "all_reduce");
   EXPECT_EQ(plan.steps[0].mesh_dims, (std::vector<int64_t>{0, 1}));
 }
 
@@ -126,7 +123,7 @@ TEST(RedistributePlanTest, MeshesOfManyDimsArePlannedWithoutSearch) {
   const auto plan = plan_of(
       "[6] S(0) P(sum) P(sum) R R R R R S(0)" + mesh,
       "[6] R S(0) R P(max) R R R R R" + mesh);
-  EXPECT_EQ(kinds(plan), "all_reduce exchange to_partial");
+  ASSERT_EQ(kinds(plan), "all_reduce exchange to_partial");
   EXPECT_EQ(plan.steps[0].mesh_dims, (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(plan.steps.back().after, plan.target);
 }
@@ -141,30 +138,10 @@ TEST(RedistributePlanTest, PeakMemoryStaysInItsLimit) {
       plan_of("[64] R @ mesh(2)", "[64] R @ mesh(2)").peak_memory, 64 * 4);
 }
 
-TEST(RedistributePlanTest, LargeMeshesTakeMillisecondsToo) {
-  const auto begin = std::chrono::steady_clock::now();
-  const auto plan = plan_of(
-      "[1048576, 4096] S(0) S(1) @ mesh(256, 256)",
-      "[1048576, 4096] S(1) S(0) @ mesh(256, 256)");
-  const std::chrono::duration<double, std::milli> time =
-      std::chrono::steady_clock::now() - begin;
-  EXPECT_FALSE(plan.steps.empty());
-  EXPECT_LT(time.count(), 500) << plan;
-  std::cout << "65,536 ranks: " << time.count() << " ms\n" << plan;
-}
-
-TEST(RedistributePlanTest, PlansRepeat) {
-  const std::string source = "[64, 48] P(sum) S(0) R @ mesh(2, 2, 2)";
-  const std::string target = "[64, 48] S(1) R S(0) @ mesh(2, 2, 2)";
-  const std::string first = to_json(plan_of(source, target));
-  for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(to_json(plan_of(source, target)), first);
-  }
-}
-
 TEST(RedistributePlanTest, PrintsOneLinePerStep) {
   const auto plan = plan_of(
       "[8, 8] S(0) R @ mesh(dp=2, tp=2)", "[8, 8] R S(1) @ mesh(dp=2, tp=2)");
+  ASSERT_EQ(kinds(plan), "cut all_gather");
   std::ostringstream out;
   out << plan;
   EXPECT_EQ(
@@ -180,44 +157,6 @@ TEST(RedistributePlanTest, PrintsOneLinePerStep) {
   EXPECT_EQ(
       to_string(plan_of("[8] R @ mesh(2)", "[8] R @ mesh(2)")),
       "nothing to do: 0 bytes per rank, 0 s, peak memory 32 bytes\n");
-}
-
-// A cold plan on a mesh of 6 dims; the bound leaves room for slow machines and
-// sanitizers, the figure is printed.
-TEST(RedistributePlanTest, PlansOnSixMeshDimsInMilliseconds) {
-  const std::string mesh = " @ mesh(2, 2, 2, 2, 2, 2)";
-  const std::vector<std::pair<std::string, std::string>> rows{
-      {"S(0) S(0) S(1) P(sum) R P(sum)", "R S(1) S(3) P(sum) S(0) S(0)"},
-      {"P(sum) P(sum) P(sum) P(sum) P(sum) P(sum)", "R R R R R R"},
-      {"P(sum) P(sum) P(sum) P(sum) P(sum) P(sum)",
-       "S(0) S(1) S(2) S(3) S(0) S(1)"},
-      {"S(0) S(0) S(0) S(0) S(0) S(0)", "S(0) S(1) S(2) S(3) S(0) S(1)"},
-      {"S(0) S(1) S(2) S(3) S(0) S(1)", "R R R R R R"},
-      {"R R R R R R", "S(3) S(2) S(1) S(0) S(3) S(2)"}};
-  MachineModel no_latency;
-  no_latency.link.latency = 0;
-  double most = 0;
-  for (const MachineModel& model : {MachineModel{}, no_latency}) {
-    for (const auto& [from, to] : rows) {
-      const Layout source =
-          parse_layout("[64, 64, 64, 64] " + from + mesh).layout;
-      const Layout target =
-          parse_layout("[64, 64, 64, 64] " + to + mesh).layout;
-      double best = std::numeric_limits<double>::infinity();
-      for (int i = 0; i < 3; ++i) {
-        const auto begin = std::chrono::steady_clock::now();
-        const auto plan = plan_redistribution(source, target, 2, model);
-        const std::chrono::duration<double, std::milli> time =
-            std::chrono::steady_clock::now() - begin;
-        best = std::min(best, time.count());
-        EXPECT_FALSE(plan.steps.empty());
-      }
-      most = std::max(most, best);
-    }
-  }
-  std::cout << "slowest cold plan of a 4-d tensor on a 6-d mesh: " << most
-            << " ms\n";
-  EXPECT_LT(most, 50);
 }
 
 TEST(RedistributePlanTest, RefusesWhatCannotBePlanned) {

@@ -159,9 +159,11 @@ class Simulator {
         fail(step, "an element has a wrong number of copies in its group");
       }
       stored.push_back({index, found[index]});
-      if (step.kind == StepKind::kToPartial &&
-          at[static_cast<size_t>(step.mesh_dims[0])] != 0) {
-        stored.back().second.clear();
+      for (const int64_t m : step.mesh_dims) {
+        if (step.kind == StepKind::kToPartial &&
+            at[static_cast<size_t>(m)] != 0) {
+          stored.back().second.clear();
+        }
       }
     }
     return stored;
@@ -192,8 +194,7 @@ class Simulator {
           right = from[i].is_replicate() && to[i].is_shard();
           break;
         case StepKind::kToPartial:
-          right =
-              from[i].is_replicate() && to[i].is_partial() && from.size() == 1;
+          right = from[i].is_replicate() && to[i].is_partial();
           break;
         case StepKind::kExchange:
           break;

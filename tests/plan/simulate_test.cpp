@@ -1,6 +1,5 @@
 #include <iostream>
 
-#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include "plan/cases.h"

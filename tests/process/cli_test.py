@@ -416,6 +416,34 @@ class DemoTest(unittest.TestCase):
         self.assertIn("█", on_terminal("demo", "--ranks", "2", "--steps", "3"))
 
 
+class BenchTest(unittest.TestCase):
+
+    NAMES = ["S0->R", "S0->S1", "P->R", "P->S0"]
+
+    def test_redistribute_stands_beside_pytorch(self):
+        done = tessera("bench", "redistribute", "--ranks", "2", "--mib", "1",
+                       "--rounds", "2", "--repeats", "2", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual([t["name"] for t in report["transitions"]], self.NAMES)
+        self.assertRegex(report["pytorch"], r"^2\.")
+        for transition in report["transitions"]:
+            for key in ("seconds", "memcpy_seconds", "pytorch_seconds"):
+                self.assertEqual(len(transition[key]), 2, key)
+                self.assertTrue(all(x > 0 for x in transition[key]))
+            ratios = sorted(a / b for a, b in zip(
+                transition["pytorch_seconds"], transition["seconds"]))
+            self.assertAlmostEqual(transition["ratio"], ratios[1])
+
+    def test_without_pytorch_our_own_figures_remain(self):
+        done = tessera("bench", "redistribute", "--ranks", "3", "--mib", "1",
+                       "--rounds", "1", "--repeats", "1", "--python", "/nonexistent")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("not found", done.stdout)
+        for name in self.NAMES:
+            self.assertIn(name, done.stdout)
+
+
 class HelpTest(unittest.TestCase):
 
     def test_help_names_subcommands_and_options(self):
@@ -426,6 +454,7 @@ class HelpTest(unittest.TestCase):
             ("run --help", ["-n", "--engine", "PROGRAM", "127"]),
             ("doctor --help", ["--json"]),
             ("demo --help", ["--ranks", "--steps", "--dtype", "--json"]),
+            ("bench redistribute --help", ["--ranks", "--mib", "--python"]),
         ]:
             with self.subTest(typed):
                 done = tessera(*typed.split())

@@ -17,6 +17,13 @@ namespace tessera::by_definition {
 
 using reference::List;
 
+/// Sanitized programs run about ten times slower, and do a tenth.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int64_t kSlow = 10;
+#else
+inline constexpr int64_t kSlow = 1;
+#endif
+
 /// Returns the numbers of the elements that a coordinate holds, in storage
 /// order.
 inline List numbers(

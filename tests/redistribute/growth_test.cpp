@@ -19,6 +19,8 @@ int64_t status(const std::string& name) {
   return 0;
 }
 
+constexpr int64_t kSteps = 60'000 / by_definition::kSlow;
+
 struct Figures {
   size_t specs;
   size_t plans;
@@ -57,12 +59,12 @@ TEST(SixtyThousandSteps, LeaveNothingBehind) {
   run_ranks(4, [&] {
     const DeviceMesh mesh = testing::mesh_of({2, 2});
     const DeviceMesh flat = testing::mesh_of({4});
-    for (int64_t i = 0; i < 60'000; ++i) {
+    for (int64_t i = 0; i < kSteps; ++i) {
       step(i, mesh, flat);
-      if (i == 20'000 || i == 59'999) {
+      if (i == kSteps / 3 || i == kSteps - 1) {
         init().communicator().barrier();
         if (rank() == 0) {
-          (i == 20'000 ? early : late) = figures();
+          (i == kSteps / 3 ? early : late) = figures();
         }
         init().communicator().barrier();
       }

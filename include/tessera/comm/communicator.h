@@ -19,9 +19,13 @@
 
 namespace tessera {
 
+class Communicator;
+class Work;
+
 namespace detail {
 class CommunicatorImpl;
 class WorkImpl;
+CommunicatorImpl& impl_of(const Communicator& group);
 }  // namespace detail
 
 /// A communication under way. Inputs must not be written, outputs not be read,
@@ -143,6 +147,7 @@ class Communicator {
   Work recv_async(const at::Tensor& tensor, int64_t src, int64_t tag = 0) const;
 
  private:
+  friend detail::CommunicatorImpl& detail::impl_of(const Communicator& group);
   std::shared_ptr<detail::CommunicatorImpl> impl_;
 };
 

@@ -42,7 +42,8 @@ struct ToLocalOptions {
 
 struct RedistributeOptions {
   /// Returns before the last message has arrived; the first use of the result
-  /// waits for it. All ranks must reach that use, or drop the result.
+  /// waits for it. All ranks must reach that use, or drop the result; until
+  /// then the source must not be written.
   bool async = false;
   /// Converts the shard before it moves; the result has this dtype.
   std::optional<c10::ScalarType> forward_dtype = std::nullopt;

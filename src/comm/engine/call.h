@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <comm/strided_copy.h>
 #include <tessera/layout/placement.h>
 
 namespace tessera::detail {
@@ -36,6 +37,11 @@ enum class CallKind : uint8_t {
 ///   reduce_scatter, scatter     input_counts cut the input; the output of rank
 ///                               r has input_counts[r] elements
 ///   all_to_all                  both
+///
+/// With `pulls`, for ranks that share an address space, an all_gather or
+/// all_to_all copies straight from the input of rank r to the output, as
+/// pulls[r] says; the counts still tell what would be sent, which in an
+/// all_to_all is not what stays on a rank.
 struct CollectiveCall {
   CallKind kind = CallKind::kBarrier;
   at::Tensor input = {};  // contiguous; undefined where this rank gives nothing
@@ -45,6 +51,7 @@ struct CollectiveCall {
   ReduceOp reduce_op = ReduceOp::kSum;
   int64_t peer = -1;  // root, destination or source, as a group rank
   int64_t tag = 0;
+  const std::vector<Pieces>* pulls = nullptr;  // outlives the call
   uint64_t stamp = 0;  // must agree between ranks: operations that drew numbers
 
   /// Returns a tensor that tells dtype and device; undefined for a barrier.

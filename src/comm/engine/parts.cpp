@@ -53,6 +53,12 @@ void copy_run(
   }
 }
 
+void pull_part(const Calls& calls, const CollectiveCall& mine) {
+  for (size_t r = 0; r < calls.size(); ++r) {
+    copy_pieces((*mine.pulls)[r], calls[r]->input, 0, mine.output, 0);
+  }
+}
+
 void all_gather_part(const Calls& calls, const CollectiveCall& mine) {
   int64_t begin = 0;
   for (const CollectiveCall* call : calls) {
@@ -118,6 +124,9 @@ void all_reduce_part(const Calls& calls, int64_t part) {
 void run_part(const Calls& calls, int64_t part) {
   const CollectiveCall* mine = calls[static_cast<size_t>(part)];
   const auto root = static_cast<size_t>(std::max<int64_t>(mine->peer, 0));
+  if (mine->pulls != nullptr) {
+    return pull_part(calls, *mine);
+  }
   switch (mine->kind) {
     case CallKind::kAllGather:
     case CallKind::kSplit:

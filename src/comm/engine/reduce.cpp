@@ -89,14 +89,18 @@ template <typename T, typename A>
 void store(
     const A* block, int64_t length, const std::vector<void*>& outputs,
     int64_t begin, bool streams) {
+  const void* result = block;
   T rounded[kBlock];
-  std::transform(
-      block, block + length, rounded, [](A x) { return static_cast<T>(x); });
+  if constexpr (!std::is_same_v<T, A>) {
+    std::transform(
+        block, block + length, rounded, [](A x) { return static_cast<T>(x); });
+    result = rounded;
+  }
   const size_t bytes = sizeof(T) * static_cast<size_t>(length);
   for (void* output : outputs) {
     T* to = static_cast<T*>(output) + begin;
-    streams ? base::stream_copy(to, rounded, bytes)
-            : static_cast<void>(std::memcpy(to, rounded, bytes));
+    streams ? base::stream_copy(to, result, bytes)
+            : static_cast<void>(std::memcpy(to, result, bytes));
   }
 }
 

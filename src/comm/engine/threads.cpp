@@ -57,6 +57,7 @@ class ThreadsCommunicator : public CommunicatorImpl {
   int64_t rank() const override { return place_; }
   const std::vector<int64_t>& ranks() const override { return group_.ranks; }
   std::string engine() const override { return "threads"; }
+  bool shares_memory() const override { return true; }
   std::unique_ptr<WorkImpl> submit(CollectiveCall call) override {
     return std::make_unique<ThreadsWork>(
         world_, world_->submit(group_, place_, std::move(call)));

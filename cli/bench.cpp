@@ -1,0 +1,205 @@
+// tessera bench: figures beside those of PyTorch, taken in turns in one run.
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "command.h"
+#include "python_peer.h"
+#include "redistribute_pytorch.h"
+#include "terminal.h"
+#include "text_table.h"
+#include "torch_part.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Options {
+  BenchOptions bench;
+  int rounds = 5;
+  std::string python;
+  bool json = false;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::string text(const char* format, double value) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, format, value);
+  return buffer;
+}
+
+/// One transition over all rounds.
+struct Row {
+  std::string name;
+  std::vector<double> seconds;
+  std::vector<double> memcpy_seconds;
+  std::vector<double> pytorch_seconds;  // none without PyTorch
+
+  /// Returns the median of the rounds' ratios.
+  double ratio() const {
+    std::vector<double> ratios;
+    for (size_t i = 0; i < pytorch_seconds.size(); ++i) {
+      ratios.push_back(pytorch_seconds[i] / seconds[i]);
+    }
+    return median(ratios);
+  }
+};
+
+struct Result {
+  std::string pytorch;  // version, or why there is none
+  std::vector<Row> rows;
+  std::vector<BenchHost> hosts;
+
+  double host(double BenchHost::*figure) const {
+    std::vector<double> values;
+    for (const BenchHost& h : hosts) {
+      values.push_back(h.*figure);
+    }
+    return median(values);
+  }
+};
+
+void add_round(Result& result, const BenchRound& round) {
+  result.rows.resize(round.transitions.size());
+  for (size_t i = 0; i < round.transitions.size(); ++i) {
+    const BenchTransition& t = round.transitions[i];
+    result.rows[i].name = t.name;
+    result.rows[i].seconds.push_back(t.seconds);
+    result.rows[i].memcpy_seconds.push_back(t.memcpy_seconds);
+  }
+  result.hosts.push_back(round.host);
+}
+
+Result measure(const Options& options) {
+  const TorchPart& torch = load_torch_part();
+  const auto rows = static_cast<int64_t>(std::llround(
+      std::sqrt(static_cast<double>(options.bench.mebibytes << 18))));
+  Result result;
+  std::optional<PythonPeer> peer;
+  const std::string python = find_python(options.python);
+  if (python.empty()) {
+    result.pytorch = "not found; --python names one that can import torch";
+  } else {
+    peer.emplace(
+        python, kRedistributePytorch,
+        std::vector<std::string>{
+            std::to_string(options.bench.ranks), std::to_string(rows),
+            std::to_string(options.bench.repeats)});
+    result.pytorch =
+        ordered_json::parse(peer->receive())["torch"].get<std::string>();
+  }
+  for (int round = 0; round < options.rounds; ++round) {
+    add_round(result, torch.bench_redistribute(options.bench));
+    if (!peer) {
+      continue;
+    }
+    peer->send("round");
+    const auto seconds = ordered_json::parse(peer->receive());
+    for (Row& row : result.rows) {
+      row.pytorch_seconds.push_back(seconds[row.name].get<double>());
+    }
+  }
+  return result;
+}
+
+void print_table(const Options& options, const Result& result) {
+  TextTable table(
+      {"", "Tessera ms", "memcpy ms", "x memcpy", "PyTorch ms",
+       "PyTorch / Tessera"});
+  for (const Row& row : result.rows) {
+    std::vector<std::string> cells{
+        row.name, text("%.2f", 1e3 * median(row.seconds)),
+        text("%.2f", 1e3 * median(row.memcpy_seconds)),
+        text("%.1f", median(row.seconds) / median(row.memcpy_seconds))};
+    if (!row.pytorch_seconds.empty()) {
+      cells.push_back(text("%.2f", 1e3 * median(row.pytorch_seconds)));
+      cells.push_back(text("%.1f", row.ratio()));
+    }
+    table.add(std::move(cells));
+  }
+  const Terminal terminal = detect_terminal(STDOUT_FILENO, false);
+  print(
+      "f32, " + std::to_string(options.bench.mebibytes) + " MiB, " +
+      counted(options.bench.ranks, "rank") + " (threads), " +
+      counted(options.rounds, "round") + " of " +
+      std::to_string(options.bench.repeats) +
+      ", medians; PyTorch DTensor over Gloo processes: " + result.pytorch +
+      "\n\n" + table.draw(terminal) + "\nhost time of one call: unchanged " +
+      text("%.2f us", 1e6 * result.host(&BenchHost::unchanged_seconds)) +
+      ", R -> S(0) of 64 elements " +
+      text("%.2f us", 1e6 * result.host(&BenchHost::cut_seconds)) +
+      " (a plain narrow and clone: " +
+      text("%.2f us", 1e6 * result.host(&BenchHost::plain_cut_seconds)) +
+      ")\n");
+}
+
+void print_json(const Options& options, const Result& result) {
+  auto rows = ordered_json::array();
+  for (const Row& row : result.rows) {
+    ordered_json entry = {
+        {"name", row.name},
+        {"seconds", row.seconds},
+        {"memcpy_seconds", row.memcpy_seconds}};
+    if (!row.pytorch_seconds.empty()) {
+      entry["pytorch_seconds"] = row.pytorch_seconds;
+      entry["ratio"] = row.ratio();
+    }
+    rows.push_back(std::move(entry));
+  }
+  const ordered_json json = {
+      {"ranks", options.bench.ranks},
+      {"mebibytes", options.bench.mebibytes},
+      {"rounds", options.rounds},
+      {"repeats", options.bench.repeats},
+      {"pytorch", result.pytorch},
+      {"transitions", rows},
+      {"host_seconds",
+       {{"unchanged", result.host(&BenchHost::unchanged_seconds)},
+        {"cut", result.host(&BenchHost::cut_seconds)},
+        {"plain_cut", result.host(&BenchHost::plain_cut_seconds)}}}};
+  print(json.dump(2) + "\n");
+}
+
+int run_redistribute(const Options& options) {
+  const Result result = measure(options);
+  options.json ? print_json(options, result) : print_table(options, result);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+  CLI::App* bench =
+      app.add_subcommand("bench", "Measure Tessera, beside PyTorch");
+  bench->require_subcommand(1);
+  CLI::App* redistribute = bench->add_subcommand(
+      "redistribute", "S0->R, S0->S1, P->R and P->S0 of one tensor");
+  auto options = std::make_shared<Options>();
+  redistribute->add_option("--ranks", options->bench.ranks, "4 unless told")
+      ->check(CLI::Range(1, 64));
+  redistribute
+      ->add_option("--mib", options->bench.mebibytes, "tensor size, 16 MiB")
+      ->check(CLI::Range(1, 4096));
+  redistribute->add_option("--rounds", options->rounds, "5 unless told")
+      ->check(CLI::Range(1, 1000));
+  redistribute->add_option("--repeats", options->bench.repeats, "per round: 10")
+      ->check(CLI::Range(1, 1000));
+  redistribute->add_option(
+      "--python", options->python, "a Python that can import torch");
+  redistribute->add_flag("--json", options->json, "print JSON");
+  redistribute->callback(
+      [options, &exit_code] { exit_code = run_redistribute(*options); });
+}
+
+}  // namespace tessera::cli
