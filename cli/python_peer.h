@@ -21,8 +21,8 @@ class PythonPeer {
   PythonPeer& operator=(const PythonPeer&) = delete;
 
   void send(const std::string& line);
-  /// Returns its next line; throws std::runtime_error when it has ended, or says
-  /// nothing for 5 minutes.
+  /// Returns its next line; throws std::runtime_error when it has ended, or
+  /// says nothing for 5 minutes.
   std::string receive();
 
  private:

@@ -5,6 +5,7 @@
 // parallel (apply it to modules).
 #pragma once
 
+#include <tessera/comm/comm_log.h>
 #include <tessera/comm/communicator.h>
 #include <tessera/comm/device_mesh.h>
 #include <tessera/comm/world.h>
@@ -22,6 +23,8 @@
 #include <tessera/plan/step.h>
 #include <tessera/tensor/dtensor.h>
 #include <tessera/tensor/dtensor_spec.h>
+#include <tessera/tensor/explain.h>
 #include <tessera/tensor/factories.h>
 #include <tessera/tensor/gradient_check.h>
 #include <tessera/tensor/machine_model.h>
+#include <tessera/tensor/strict_mode.h>

@@ -1,9 +1,11 @@
 // Joining values into text.
 #pragma once
 
+#include <cstdint>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace tessera::base {
 
@@ -20,6 +22,12 @@ std::string join(const List& list, std::string_view separator) {
     out << element;
   }
   return out.str();
+}
+
+/// Prints "all_gather tp: S(1) -> R, 4096 bytes": one form for steps of plans
+/// and for what a log has seen of them.
+inline std::string with_bytes(std::string text, int64_t bytes) {
+  return std::move(text) + ", " + std::to_string(bytes) + " bytes";
 }
 
 }  // namespace tessera::base

@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include "comm/call_cause.h"
 #include "comm/engine/engine.h"
 #include "comm/pull.h"
 
@@ -40,8 +41,16 @@ CommunicatorImpl& defined_impl(const std::shared_ptr<CommunicatorImpl>& impl) {
 }
 
 Work submit(CommunicatorImpl& impl, CollectiveCall call) {
-  detail::check_call(call, CallSite{call.kind, impl.ranks(), impl.rank()});
-  return Work(impl.submit(std::move(call)));
+  const CallSite site{call.kind, impl.ranks(), impl.rank()};
+  detail::check_call(call, site);
+  if (impl.logs()->empty() || site.size() == 1 ||
+      detail::Unrecorded::active()) {
+    return Work(impl.submit(std::move(call)));
+  }
+  const CommLogEntry entry = detail::entry_of(call, site);
+  Work work(impl.submit(std::move(call)));
+  impl.logs()->record(entry);
+  return work;
 }
 
 int64_t numel_of(const at::Tensor& tensor) {

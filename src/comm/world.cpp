@@ -109,18 +109,22 @@ void World::set_deadline(std::chrono::milliseconds deadline) const {
   impl_->set_deadline(deadline);
 }
 
+std::shared_ptr<detail::WorldImpl> detail::this_rank() {
+  if (const auto& rank = current_thread_rank()) {
+    return rank;
+  }
+  const int64_t asked = ranks_asked_for();
+  TORCH_CHECK_VALUE(
+      asked <= 1, "init: the program was started with ", asked,
+      " ranks as threads, but this thread is none of them; put the content "
+      "of main() into tessera::run([] { ... })");
+  return lone_rank();
+}
+
 World init(InitOptions options) {
   check_engine(options.engine, "init");
   check_deadline(options.deadline, "init");
-  std::shared_ptr<detail::ThreadsRank> rank = detail::current_thread_rank();
-  if (rank == nullptr) {
-    const int64_t asked = ranks_asked_for();
-    TORCH_CHECK_VALUE(
-        asked <= 1, "init: the program was started with ", asked,
-        " ranks as threads, but this thread is none of them; put the content "
-        "of main() into tessera::run([] { ... })");
-    rank = detail::lone_rank();
-  }
+  std::shared_ptr<detail::WorldImpl> rank = detail::this_rank();
   if (options.deadline != InitOptions().deadline) {
     rank->set_deadline(options.deadline);
   }

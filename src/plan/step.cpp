@@ -39,17 +39,6 @@ Placements at_dims(const Layout& layout, const std::vector<int64_t>& dims) {
   return result;
 }
 
-// "dp, tp", or "0, 1" where the mesh dims have no names.
-std::string dim_names(const Step& step) {
-  const auto& names = step.after.mesh().names();
-  std::vector<std::string> words;
-  for (const int64_t m : step.mesh_dims) {
-    words.push_back(
-        names.empty() ? std::to_string(m) : names[static_cast<size_t>(m)]);
-  }
-  return base::join(words, ", ");
-}
-
 }  // namespace
 
 // An exchange between two meshes shows the whole of both.
@@ -62,15 +51,29 @@ Placements Step::to() const {
   return at_dims(after, mesh_dims);
 }
 
-std::string to_string(const Step& step) {
-  std::string where = dim_names(step);
+std::string dims_of(const Step& step) {
+  const auto& names = step.after.mesh().names();
+  std::vector<std::string> words;
+  for (const int64_t m : step.mesh_dims) {
+    words.push_back(
+        names.empty() ? std::to_string(m) : names[static_cast<size_t>(m)]);
+  }
+  return base::join(words, ", ");
+}
+
+std::string describe(const Step& step) {
+  std::string where = dims_of(step);
   if (!(step.before.mesh() == step.after.mesh())) {
     where = c10::str(step.before.mesh(), " -> ", step.after.mesh());
   }
   return c10::str(
       to_string(step.kind), where.empty() ? "" : " ", where, ": ",
-      to_string(step.from()), " -> ", to_string(step.to()), ", ", step.bytes,
-      " bytes, ", detail::seconds(step.cost));
+      to_string(step.from()), " -> ", to_string(step.to()));
+}
+
+std::string to_string(const Step& step) {
+  return base::with_bytes(describe(step), step.bytes) + ", " +
+         detail::seconds(step.cost);
 }
 
 std::string to_json(const Step& step) {

@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
+#include <comm/call_cause.h>
 #include <tensor/agreement.h>
 #include <tensor/execute.h>
 #include <tensor/gradient_check.h>
@@ -57,6 +58,7 @@ struct FromLocalBackward final : torch::autograd::Node {
     if (!gradients[0].defined()) {
       return {at::Tensor()};
     }
+    const detail::CallCause cause("gradient of from_local", &spec->mesh());
     detail::check_known("backward of from_local", local, *spec);
     const at::Tensor gradient = to_local(
         redistribute(as_sharded(gradients[0], spec->mesh()), local.placements));
@@ -98,6 +100,7 @@ struct RedistributeBackward final : torch::autograd::Node {
     if (!gradients[0].defined()) {
       return {at::Tensor()};
     }
+    const detail::CallCause cause("gradient of redistribute", &mesh);
     const at::Tensor gradient = as_sharded(gradients[0], mesh).to(dtype);
     const bool moves_mesh = !(mesh == source->mesh());
     Placements target = source->placements();
@@ -198,6 +201,7 @@ at::Tensor from_local(
   const SpecPtr spec = spec_of_local(here, mesh, placements, options);
   detail::LocalGradient gradient =
       detail::local_gradient("from_local", *spec, options.grad_placements);
+  const detail::CallCause cause("from_local", &mesh);
   if (options.run_check && spec->has_shard()) {
     detail::check_agreement(here.detach(), spec);
   }
@@ -215,6 +219,7 @@ at::Tensor from_local(
 
 at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options) {
   const DTensorSpec& spec = tessera::spec(tensor);
+  const detail::CallCause cause("to_local", &spec.mesh());
   detail::LocalGradient gradient =
       detail::local_gradient("to_local", spec, options.grad_placements);
   const auto& meta = detail::meta_of(tensor);
@@ -291,8 +296,9 @@ at::Tensor redistributed(
 at::Tensor redistribute(
     const at::Tensor& tensor, const Placements& placements,
     const RedistributeOptions& options) {
-  return redistributed(
-      tensor, tessera::spec(tensor).mesh(), placements, options);
+  const DeviceMesh& mesh = tessera::spec(tensor).mesh();
+  const detail::CallCause cause("redistribute", &mesh);
+  return redistributed(tensor, mesh, placements, options);
 }
 
 at::Tensor redistribute(
@@ -303,12 +309,14 @@ at::Tensor redistribute(
     return redistribute(tensor, placements, options);
   }
   check_world(source, mesh);
+  const detail::CallCause cause("redistribute", &mesh);
   return redistributed(tensor, mesh, placements, options);
 }
 
 at::Tensor full_tensor(
     const at::Tensor& tensor, const ToLocalOptions& options) {
   const DTensorSpec& spec = tessera::spec(tensor);
+  const detail::CallCause cause("full_tensor", &spec.mesh());
   TORCH_CHECK_VALUE(
       spec.has_shard(), "full_tensor(", to_string(spec), "), rank ",
       spec.mesh().world().rank(),

@@ -8,6 +8,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
+#include <comm/call_cause.h>
+#include <tensor/dry_run.h>
+#include <tensor/strict.h>
 #include <tensor/ways.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -64,6 +67,19 @@ bool may_take_plain(const OpTraits& traits, const OpCall& call) {
          is_sharded(call.argument(0).toTensor());
 }
 
+void run(const OpCall& call, const OpTraits& traits) {
+  const Choice choice = choose_way(call, traits);
+  switch (choice.way) {
+    case Way::kSpecial:
+      return traits.special(call);
+    case Way::kOnShards:
+      return run_on_shards(call, *choice.reference);
+    case Way::kReplicated:
+      count_fallback(call);
+      return run_replicated(call, traits);
+  }
+}
+
 // Backend level: every operator that reaches a sharded tensor below autograd.
 void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   enter_kernel();
@@ -79,15 +95,22 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
     }
   });
   at::AutoDispatchBelowADInplaceOrView below;
-  const DeviceMesh* mesh = call.mesh();
   TORCH_INTERNAL_ASSERT(
-      mesh != nullptr, op.operator_name(), ": no argument is sharded");
-  if (!mesh->coordinate() && !traits.is_metadata_change) {
+      call.mesh() != nullptr, op.operator_name(), ": no argument is sharded");
+  const DeviceMesh mesh = *call.mesh();  // the stack is about to change
+  if (DryRun* dry = DryRun::current()) {
+    return dry->take(call, traits);
+  }
+  if (is_strict()) {
+    check_strict(call, decide(call, traits));
+  }
+  const CallCause cause(
+      op.operator_name().name, op.operator_name().overload_name,
+      CallCause::Reason::kImplied, &mesh);
+  if (!mesh.coordinate() && !traits.needs_no_data) {
     run_outside(call, traits);
-  } else if (traits.special != nullptr) {
-    traits.special(call);
-  } else if (!traits.is_elementwise || !run_on_shards(call, traits)) {
-    run_replicated(call, traits);
+  } else {
+    run(call, traits);
   }
 }
 
@@ -105,19 +128,35 @@ bool reads_values(const c10::OperatorName& name, const std::string& argument) {
 
 // Makes those arguments plain; tells whether there are any.
 bool read_values(const OpCall& call) {
-  bool found = false;
+  std::vector<size_t> read;
+  MoveList moves;
   for (size_t i = 0; i < call.size(); ++i) {
-    if (!call.argument(i).isTensor() ||
-        !reads_values(
+    if (call.argument(i).isTensor() &&
+        reads_values(
             call.op().operator_name(), call.schema().arguments()[i].name())) {
-      continue;
+      read.push_back(i);
+      moves.value(i, call.argument(i).toTensor());
     }
-    found = true;
+  }
+  if (read.empty()) {
+    return false;
+  }
+  if (DryRun* dry = DryRun::current()) {
+    dry->stop_at_values(call, moves);
+  }
+  if (is_strict()) {
+    check_strict(call, moves);
+  }
+  const DeviceMesh mesh = *call.mesh();
+  const CallCause cause(
+      call.op().operator_name().name, call.op().operator_name().overload_name,
+      CallCause::Reason::kImplied, &mesh);
+  for (const size_t i : read) {
     map_tensors(call.argument(i), [](const at::Tensor& t) {
       return is_sharded(t) ? replicated_value(t).cpu() : t;
     });
   }
-  return found;
+  return true;
 }
 
 // Composite level: ATen's own decompositions. They make plain tensors, which

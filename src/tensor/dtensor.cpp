@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <comm/call_cause.h>
 #include <tensor/movement.h>
 #include <tensor/sharded_impl.h>
 #include <tensor/strides.h>
@@ -132,6 +133,7 @@ const Placements& placements(const at::Tensor& tensor) {
 at::Tensor distribute_tensor(
     const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements, const DistributeOptions& options) {
+  const detail::CallCause cause("distribute_tensor", &mesh);
   check_distributable("distribute_tensor", tensor, mesh);
   if (is_sharded(tensor)) {
     TORCH_CHECK_VALUE(
@@ -193,6 +195,7 @@ void make_dtensor_(
     const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements, const DistributeOptions& options) {
   constexpr const char* kCall = "make_dtensor_";
+  const detail::CallCause cause(kCall, &mesh);
   check_distributable(kCall, tensor, mesh);
   if (is_sharded(tensor)) {
     TORCH_CHECK_VALUE(

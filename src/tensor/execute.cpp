@@ -6,6 +6,7 @@
 #include <c10/util/accumulate.h>
 #include <comm/pull.h>
 #include <tensor/blocks.h>
+#include <tensor/step_label.h>
 
 namespace tessera::detail {
 
@@ -177,6 +178,7 @@ MovingShard start(const PreparedPlan& plan, const at::Tensor& shard) {
   MovingShard current(source);
   for (const PreparedStep& step : plan.steps) {
     const at::Tensor held = current.settle();
+    const StepLabel label(*step.step, held.numel(), step.shape);
     current = StepRun(step, held, !held.is_alias_of(shard)).start();
   }
   return current;

@@ -5,6 +5,7 @@
 #include <base/text.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <comm/call_cause.h>
 #include <tensor/replicas.h>
 #include <tensor/sharded_impl.h>
 #include <tessera/tensor/gradient_check.h>
@@ -100,6 +101,7 @@ void check_replicas(
     }
   }
   for (const MeshReplicas& list : lists) {
+    const detail::CallCause cause("check_replicas", &list.mesh);
     raise(
         list.mesh, detail::replica_differences(
                        list.replicas, list.mesh, options.tolerance));
@@ -133,6 +135,7 @@ void check_gradient(const at::Tensor& gradient, const std::string& what) {
     return;
   }
   c10::NoGradGuard no_grad;
+  const CallCause cause("gradient check", &spec->mesh());
   raise(
       spec->mesh(),
       replica_differences(

@@ -1,5 +1,7 @@
+#include <comm/call_cause.h>
 #include <tensor/gradient_check.h>
 #include <tensor/movement.h>
+#include <tensor/strict.h>
 #include <tensor/ways.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/function.h>
@@ -26,7 +28,13 @@ at::Tensor place_gradient(
   if (checks_gradients() && (moves || last)) {
     check_gradient(sharded, "the gradient of " + name_of(leaf));
   }
-  return moves ? redistribute(sharded, wanted.placements()) : sharded;
+  if (!moves) {
+    return sharded;
+  }
+  check_strict_gradient(meta_of(sharded).spec, wanted);
+  const CallCause cause(
+      "gradient of a leaf", {}, CallCause::Reason::kImplied, &wanted.mesh());
+  return redistribute(sharded, wanted.placements());
 }
 
 // Brings a leaf's gradient to the leaf's placements. Held by the leaf itself,

@@ -22,14 +22,21 @@ void print_tensor(std::ostream& out, const at::Tensor& t) {
   }
 }
 
+bool holds_tensors(const c10::IValue& list) {
+  bool found = false;
+  for_each_tensor(list, [&](const at::Tensor&) { found = true; });
+  return found;
+}
+
 void print_value(std::ostream& out, const c10::IValue& value) {
   if (value.isTensor()) {
     print_tensor(out, value.toTensor());
-  } else if (value.isTensorList()) {
-    const char* separator = "[";
-    for (const at::Tensor& t : value.toTensorVector()) {
+  } else if (holds_tensors(value)) {
+    const char* separator = "";
+    out << '[';
+    for (const c10::IValue& element : value.toListRef()) {
       out << separator;
-      print_tensor(out, t);
+      print_value(out, element);
       separator = "; ";
     }
     out << ']';
@@ -39,6 +46,11 @@ void print_value(std::ostream& out, const c10::IValue& value) {
 }
 
 }  // namespace
+
+std::string full_name(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name
+                                    : name.name + "." + name.overload_name;
+}
 
 const DeviceMesh* OpCall::mesh() const {
   const DeviceMesh* mesh = nullptr;
@@ -95,11 +107,7 @@ void OpCall::check_no_mix() const {
 
 std::string OpCall::describe() const {
   std::ostringstream out;
-  out << op_.operator_name().name;
-  if (!op_.operator_name().overload_name.empty()) {
-    out << '.' << op_.operator_name().overload_name;
-  }
-  out << '(';
+  out << full_name(op_.operator_name()) << '(';
   for (size_t i = 0; i < count_; ++i) {
     out << (i == 0 ? "" : ", ");
     print_value(out, argument(i));

@@ -55,6 +55,9 @@ void map_tensors(c10::IValue& value, F f) {
   }
 }
 
+/// Prints "aten::add.Tensor", "aten::mm".
+std::string full_name(const c10::OperatorName& name);
+
 /// A view of the arguments that lie on top of the stack.
 class OpCall {
  public:

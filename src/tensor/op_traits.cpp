@@ -82,8 +82,7 @@ OpTraits find_traits(const c10::OperatorHandle& op) {
       (op.hasTag(at::Tag::pointwise) || is_untagged_elementwise(name));
   traits.passes_partial = passes_partial(name);
   traits.unsaid_writes = unsaid_writes(name, op.schema());
-  traits.special = special_kernel(op.operator_name());
-  traits.is_metadata_change = is_metadata_change(op.operator_name());
+  find_special(op.operator_name(), traits);
   return traits;
 }
 

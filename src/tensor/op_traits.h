@@ -9,6 +9,10 @@ namespace tessera::detail {
 /// results.
 using SpecialKernel = void (*)(const OpCall&);
 
+class MoveList;
+/// Lists what such a kernel will move.
+using SpecialMoves = void (*)(const OpCall&, MoveList&);
+
 struct OpTraits {
   /// The result shows memory of the first argument.
   bool is_view = false;
@@ -21,9 +25,12 @@ struct OpTraits {
   bool passes_partial = false;
   /// Bit i: the kernel writes argument i, though its schema does not say so.
   uint64_t unsaid_writes = 0;
-  /// Only sizes, strides and placements change; runs on ranks without data too.
-  bool is_metadata_change = false;
+  /// The special kernel reads and writes no element, so it runs on ranks
+  /// without data too.
+  bool needs_no_data = false;
   SpecialKernel special = nullptr;
+  /// Not set where the special kernel moves nothing.
+  SpecialMoves special_moves = nullptr;
 };
 
 /// Returns the traits of an operator.
@@ -31,10 +38,7 @@ const OpTraits& traits_of(const c10::OperatorHandle& op);
 /// Drops what is known, since an operator was removed.
 void forget_traits();
 
-/// Returns the kernel of an operator that no general way serves, or nullptr.
-SpecialKernel special_kernel(const c10::OperatorName& name);
-/// Tells whether that kernel is the one of t_, transpose_, squeeze_ and
-/// unsqueeze_.
-bool is_metadata_change(const c10::OperatorName& name);
+/// Fills in the special kernel of an operator that no general way serves.
+void find_special(const c10::OperatorName& name, OpTraits& traits);
 
 }  // namespace tessera::detail

@@ -84,13 +84,16 @@ std::vector<int64_t> result_strides(
 
 }  // namespace
 
-bool run_on_shards(const OpCall& call, const OpTraits& traits) {
+const at::Tensor* shared_layout(const OpCall& call, const OpTraits& traits) {
   const at::Tensor* reference = find_reference(call);
-  if (reference == nullptr || spec_of(*reference).is_replicated() ||
-      !shares_layout(call, traits, spec_of(*reference))) {
-    return false;
-  }
-  const at::Tensor kept = *reference;  // the stack is about to change
+  const bool shared = reference != nullptr &&
+                      !spec_of(*reference).is_replicated() &&
+                      shares_layout(call, traits, spec_of(*reference));
+  return shared ? reference : nullptr;
+}
+
+void run_on_shards(const OpCall& call, const at::Tensor& reference) {
+  const at::Tensor kept = reference;  // the stack is about to change
   const DTensorSpec& layout = spec_of(kept);
   const std::vector<int64_t> strides = result_strides(call, layout);
   const std::vector<at::Tensor> written = call.written();
@@ -106,7 +109,6 @@ bool run_on_shards(const OpCall& call, const OpTraits& traits) {
                layout.mesh(), layout.placements(), layout.shape(), strides,
                t.scalar_type()));
   });
-  return true;
 }
 
 }  // namespace tessera::detail

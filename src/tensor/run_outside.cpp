@@ -44,15 +44,22 @@ SpecPtr spec_outside(
       like.scalar_type());
 }
 
-at::Tensor no_data(const at::Tensor& like, const DeviceMesh& mesh) {
-  const c10::Device device(mesh.device_type());
-  return at::empty({0}, at::TensorOptions(like.scalar_type()).device(device));
+// This rank's shard in shape only: all its elements are one. Empty outside the
+// mesh.
+at::Tensor no_data(const DTensorSpec& spec, c10::Device device) {
+  const auto options = at::TensorOptions(spec.dtype()).device(device);
+  return spec.has_shard() ? at::empty({}, options).expand(spec.local_shape())
+                          : at::empty({0}, options);
 }
 
-// Finds the spec that run_on_shards() would have given results of its shape.
+// Finds the spec that ranks of the mesh give results of its shape.
 SpecPtr common_spec(const OpCall& call, const OpTraits& traits) {
+  if (traits.is_elementwise) {
+    const at::Tensor* reference = shared_layout(call, traits);
+    return reference != nullptr ? meta_of(*reference).spec : nullptr;
+  }
   SpecPtr common;
-  bool equal = traits.is_elementwise || traits.special != nullptr;
+  bool equal = traits.special != nullptr;
   call.for_each_argument_tensor([&](const at::Tensor& t) {
     if (!is_sharded(t) || t.dim() == 0) {
       return;
@@ -79,7 +86,7 @@ void check_returns_tensors(const OpCall& call) {
 }
 
 // Runs on the meta device, else on zeros.
-std::vector<at::Tensor> run_for_shapes(const OpCall& call) {
+std::vector<at::Tensor> run_for_shapes_or_zeros(const OpCall& call) {
   auto& stack = *call.stack();
   const size_t below = stack.size() - call.size();
   const torch::jit::Stack saved(
@@ -95,25 +102,50 @@ std::vector<at::Tensor> run_for_shapes(const OpCall& call) {
 
 }  // namespace
 
-void run_outside(const OpCall& call, const OpTraits& traits) {
+at::Tensor wrap_without_data(
+    const SpecPtr& spec, c10::Device device, std::shared_ptr<Whole> whole) {
+  at::Tensor t = wrap(no_data(*spec, device), spec, std::move(whole));
+  if (spec->is_replicated() && spec->has_shard()) {
+    t.unsafeGetTensorImpl()->set_sizes_and_strides(
+        spec->shape(), spec->strides());
+  }
+  return t;
+}
+
+namespace {
+
+void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   const DeviceMesh mesh = *call.mesh();
+  const c10::Device device(mesh.device_type());
   check_returns_tensors(call);
   const SpecPtr common = common_spec(call, traits);
   const std::vector<at::Tensor> written = call.written();
-  const std::vector<at::Tensor> values = run_for_shapes(call);
+  const std::vector<at::Tensor> values =
+      may_compute ? run_for_shapes_or_zeros(call) : run_for_shapes(call, true);
   for (size_t i = 0; i < written.size(); ++i) {
     const at::Tensor& t = written[i];
     if (is_sharded(t) && t.sizes() != values[i].sizes()) {
       const Placements kept = fitting_placements(spec_of(t), values[i].dim());
-      install(t, no_data(t, mesh), spec_outside(values[i], mesh, kept));
+      const SpecPtr spec = spec_outside(values[i], mesh, kept);
+      install(t, no_data(*spec, device), spec);
     }
   }
   call.map_results(written, [&](const at::Tensor& t) {
     const bool cut = common && t.sizes() == at::IntArrayRef(common->shape());
-    return wrap(
-        no_data(t, mesh),
-        spec_outside(t, mesh, cut ? common->placements() : replicated(mesh)));
+    return wrap_without_data(
+        spec_outside(t, mesh, cut ? common->placements() : replicated(mesh)),
+        device);
   });
+}
+
+}  // namespace
+
+void run_outside(const OpCall& call, const OpTraits& traits) {
+  run(call, traits, /*may_compute=*/true);
+}
+
+void run_for_specs(const OpCall& call, const OpTraits& traits) {
+  run(call, traits, /*may_compute=*/false);
 }
 
 }  // namespace tessera::detail

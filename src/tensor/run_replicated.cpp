@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/Exception.h>
+#include <tensor/decision.h>
 #include <tensor/movement.h>
 #include <tensor/ways.h>
 
@@ -63,14 +64,18 @@ at::Tensor stand_in(const at::Tensor& t, const Use& use, Arguments& arguments) {
   return value;
 }
 
+Use use_of(const OpCall& call, const OpTraits& traits, size_t i) {
+  const bool unsaid = i < 64 && ((traits.unsaid_writes >> i) & 1) != 0;
+  return {
+      .written = call.writes(i) || unsaid,
+      .viewed = traits.is_view &&
+                call.schema().arguments()[i].alias_info() != nullptr};
+}
+
 Arguments gather_arguments(const OpCall& call, const OpTraits& traits) {
   Arguments arguments;
   for (size_t i = 0; i < call.size(); ++i) {
-    const bool unsaid = i < 64 && ((traits.unsaid_writes >> i) & 1) != 0;
-    const Use use{
-        .written = call.writes(i) || unsaid,
-        .viewed = traits.is_view &&
-                  call.schema().arguments()[i].alias_info() != nullptr};
+    const Use use = use_of(call, traits, i);
     map_tensors(call.argument(i), [&](const at::Tensor& t) {
       return stand_in(t, use, arguments);
     });
@@ -201,6 +206,16 @@ Placements fitting_placements(const DTensorSpec& old, int64_t ndim) {
     }
   }
   return placements;
+}
+
+void add_replicated_moves(
+    const OpCall& call, const OpTraits& traits, MoveList& list) {
+  for (size_t i = 0; i < call.size(); ++i) {
+    const Use use = use_of(call, traits, i);
+    for_each_tensor(call.argument(i), [&](const at::Tensor& t) {
+      use.written || use.viewed ? list.whole(i, t) : list.value(i, t);
+    });
+  }
 }
 
 void run_replicated(const OpCall& call, const OpTraits& traits) {

@@ -78,7 +78,7 @@ at::Tensor gather_whole(const at::Tensor& local, const DTensorSpec& spec) {
 
 void refresh(Whole& whole) {
   const ShardCell& shard = *whole.shard;
-  if (whole.generation != shard.generation()) {
+  if (whole.is_stale()) {
     whole.value.copy_(gather_whole(shard.local, *shard.spec));
     whole.generation = shard.generation();
   }

@@ -55,6 +55,9 @@ struct Whole {
   at::Tensor value;
   std::shared_ptr<ShardCell> shard;
   uint64_t generation = 0;
+
+  /// Tells whether the shard has been written since.
+  bool is_stale() const { return generation != shard->generation(); }
 };
 
 /// An asynchronous move and the plan that it carries out.

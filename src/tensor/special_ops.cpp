@@ -5,6 +5,7 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
+#include <tensor/decision.h>
 #include <tensor/movement.h>
 #include <tensor/strides.h>
 #include <tensor/ways.h>
@@ -247,48 +248,69 @@ void refuse_or_run_kernel(const OpCall& call) {
 
 }  // namespace
 
-SpecialKernel special_kernel(const c10::OperatorName& name) {
-  struct Entry {
-    std::string_view name;
-    SpecialKernel kernel;
-  };
-  static constexpr Entry kTable[] = {
-      {"aten::detach", detach_kernel},
-      {"aten::alias", detach_kernel},
-      {"aten::copy_", copy_kernel},
-      {"aten::set_.source_Tensor", set_kernel},
-      {"aten::is_same_size", is_same_size_kernel},
-      {"aten::cudnn_is_acceptable", cudnn_kernel},
-      {"aten::new_empty", new_kernel},
-      {"aten::new_zeros", new_kernel},
-      {"aten::new_ones", new_kernel},
-      {"aten::new_full", new_kernel},
-      {"aten::new_empty_strided", new_kernel},
-      {"aten::t_", metadata_kernel},
-      {"aten::transpose_", metadata_kernel},
-      {"aten::squeeze_", metadata_kernel},
-      {"aten::squeeze_.dim", metadata_kernel},
-      {"aten::squeeze_.dims", metadata_kernel},
-      {"aten::unsqueeze_", metadata_kernel},
-      {"aten::resize_", refuse_or_run_kernel},
-      {"aten::as_strided_", refuse_or_run_kernel},
-      {"aten::set_", refuse_or_run_kernel},
-      {"aten::set_.source_Storage", refuse_or_run_kernel},
-      {"aten::set_.source_Storage_storage_offset", refuse_or_run_kernel},
-  };
-  const std::string full = name.overload_name.empty()
-                               ? name.name
-                               : name.name + "." + name.overload_name;
-  for (const Entry& entry : kTable) {
-    if (entry.name == full) {
-      return entry.kernel;
-    }
+namespace {
+
+void copy_moves(const OpCall& call, MoveList& list) {
+  const at::Tensor& self = call.argument(0).toTensor();
+  const at::Tensor& source = call.argument(1).toTensor();
+  list.fresh(0, self);
+  if (is_sharded(self) && is_sharded(source) &&
+      source.sizes() == self.sizes()) {
+    list.shard(1, source, spec_of(self).placements());
+  } else {
+    list.value(1, source);
   }
-  return nullptr;
 }
 
-bool is_metadata_change(const c10::OperatorName& name) {
-  return special_kernel(name) == metadata_kernel;
+void self_moves(const OpCall& call, MoveList& list) {
+  list.fresh(0, call.argument(0).toTensor());
+}
+
+struct Entry {
+  std::string_view name;
+  SpecialKernel kernel;
+  SpecialMoves moves = nullptr;
+  bool needs_no_data = false;
+};
+
+constexpr Entry kTable[] = {
+    {"aten::detach", detach_kernel, nullptr, true},
+    {"aten::alias", detach_kernel, nullptr, true},
+    {"aten::copy_", copy_kernel, copy_moves},
+    {"aten::set_.source_Tensor", set_kernel, copy_moves},
+    {"aten::is_same_size", is_same_size_kernel, nullptr, true},
+    {"aten::cudnn_is_acceptable", cudnn_kernel, nullptr, true},
+    {"aten::new_empty", new_kernel, self_moves},
+    {"aten::new_zeros", new_kernel, self_moves},
+    {"aten::new_ones", new_kernel, self_moves},
+    {"aten::new_full", new_kernel, self_moves},
+    {"aten::new_empty_strided", new_kernel, self_moves},
+    {"aten::t_", metadata_kernel, nullptr, true},
+    {"aten::transpose_", metadata_kernel, nullptr, true},
+    {"aten::squeeze_", metadata_kernel, nullptr, true},
+    {"aten::squeeze_.dim", metadata_kernel, nullptr, true},
+    {"aten::squeeze_.dims", metadata_kernel, nullptr, true},
+    {"aten::unsqueeze_", metadata_kernel, nullptr, true},
+    {"aten::resize_", refuse_or_run_kernel, self_moves},
+    {"aten::as_strided_", refuse_or_run_kernel, self_moves},
+    {"aten::set_", refuse_or_run_kernel, self_moves},
+    {"aten::set_.source_Storage", refuse_or_run_kernel, self_moves},
+    {"aten::set_.source_Storage_storage_offset", refuse_or_run_kernel,
+     self_moves},
+};
+
+}  // namespace
+
+void find_special(const c10::OperatorName& name, OpTraits& traits) {
+  const std::string full = full_name(name);
+  for (const Entry& entry : kTable) {
+    if (entry.name == full) {
+      traits.special = entry.kernel;
+      traits.special_moves = entry.moves;
+      traits.needs_no_data = entry.needs_no_data;
+      return;
+    }
+  }
 }
 
 }  // namespace tessera::detail

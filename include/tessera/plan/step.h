@@ -57,6 +57,10 @@ struct Step {
   Placements to() const;
 };
 
+/// Prints what a step does: "all_gather tp: S(1) -> R".
+std::string describe(const Step& step);
+/// Prints the names of its mesh dims: "dp, tp", or "0, 1" without names.
+std::string dims_of(const Step& step);
 /// Prints "all_gather tp: S(1) -> R, 4096 bytes, 1.2e-05 s".
 std::string to_string(const Step& step);
 /// Prints one JSON object: kind, mesh_dims, from, to, after, bytes, cost.

@@ -8,9 +8,11 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/engine/call.h"
+#include "comm/engine/call_records.h"
 
 namespace tessera::detail {
 
@@ -38,7 +40,11 @@ class WorkImpl {
 /// One rank's view of a group.
 class CommunicatorImpl {
  public:
+  /// `logs` are those of the rank.
+  explicit CommunicatorImpl(std::shared_ptr<CallLogs> logs)
+      : logs_(std::move(logs)) {}
   virtual ~CommunicatorImpl() = default;
+  const std::shared_ptr<CallLogs>& logs() const { return logs_; }
   virtual int64_t rank() const = 0;
   /// Returns the global ranks, in group order.
   virtual const std::vector<int64_t>& ranks() const = 0;
@@ -49,12 +55,17 @@ class CommunicatorImpl {
   /// Returns the group of the given global ranks, this rank among them.
   virtual std::shared_ptr<CommunicatorImpl> subgroup(
       const std::vector<int64_t>& ranks) = 0;
+
+ private:
+  std::shared_ptr<CallLogs> logs_;
 };
 
 /// One rank's view of all ranks.
 class WorldImpl {
  public:
   virtual ~WorldImpl() = default;
+  /// Returns the logs of this rank, for its communicators to write.
+  const std::shared_ptr<CallLogs>& logs() const { return logs_; }
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
   virtual std::string engine() const = 0;
@@ -63,6 +74,12 @@ class WorldImpl {
   /// Returns the group of the given global ranks, this rank among them.
   virtual std::shared_ptr<CommunicatorImpl> communicator(
       const std::vector<int64_t>& ranks) = 0;
+
+ private:
+  std::shared_ptr<CallLogs> logs_ = std::make_shared<CallLogs>();
 };
+
+/// Returns the rank that this thread is, or belongs to; see init().
+std::shared_ptr<WorldImpl> this_rank();
 
 }  // namespace tessera::detail

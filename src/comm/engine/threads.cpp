@@ -49,8 +49,9 @@ class ThreadsCommunicator : public CommunicatorImpl {
  public:
   ThreadsCommunicator(
       std::shared_ptr<ThreadsWorld> world, const std::vector<int64_t>& ranks,
-      int64_t rank)
-      : world_(std::move(world)),
+      int64_t rank, std::shared_ptr<CallLogs> logs)
+      : CommunicatorImpl(std::move(logs)),
+        world_(std::move(world)),
         group_(world_->group(ranks)),
         place_(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()) {}
 
@@ -65,7 +66,7 @@ class ThreadsCommunicator : public CommunicatorImpl {
   std::shared_ptr<CommunicatorImpl> subgroup(
       const std::vector<int64_t>& ranks) override {
     return std::make_shared<ThreadsCommunicator>(
-        world_, ranks, group_.ranks[static_cast<size_t>(place_)]);
+        world_, ranks, group_.ranks[static_cast<size_t>(place_)], logs());
   }
 
  private:
@@ -156,7 +157,7 @@ bool ThreadsWorld::is_own_thread(int64_t rank) const {
 
 std::shared_ptr<CommunicatorImpl> ThreadsRank::communicator(
     const std::vector<int64_t>& ranks) {
-  return std::make_shared<ThreadsCommunicator>(world_, ranks, rank_);
+  return std::make_shared<ThreadsCommunicator>(world_, ranks, rank_, logs());
 }
 
 const std::shared_ptr<ThreadsRank>& current_thread_rank() {

@@ -1,0 +1,67 @@
+#include "comm/call_cause.h"
+
+namespace tessera::detail {
+
+namespace {
+thread_local const CallCause* current_cause = nullptr;
+thread_local const CallLabel* current_label = nullptr;
+thread_local int unrecorded_depth = 0;
+}  // namespace
+
+CallCause::CallCause(
+    std::string_view name, std::string_view overload, Reason reason,
+    const DeviceMesh* mesh)
+    : name_(name),
+      overload_(overload),
+      reason_(reason),
+      mesh_(mesh),
+      outermost_(current_cause == nullptr) {
+  if (outermost_) {
+    current_cause = this;
+  }
+}
+
+CallCause::~CallCause() {
+  if (outermost_) {
+    current_cause = nullptr;
+  }
+}
+
+const CallCause* CallCause::current() {
+  return current_cause;
+}
+
+std::string CallCause::name() const {
+  std::string text(name_);
+  return overload_.empty() ? text : text.append(".").append(overload_);
+}
+
+CallLabel::CallLabel(const void* step, Describe how, int64_t larger_shard)
+    : step_(step),
+      describe_(how),
+      larger_shard_(larger_shard),
+      outer_(current_label) {
+  current_label = this;
+}
+
+CallLabel::~CallLabel() {
+  current_label = outer_;
+}
+
+const CallLabel* CallLabel::current() {
+  return current_label;
+}
+
+Unrecorded::Unrecorded() {
+  ++unrecorded_depth;
+}
+
+Unrecorded::~Unrecorded() {
+  --unrecorded_depth;
+}
+
+bool Unrecorded::active() {
+  return unrecorded_depth > 0;
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,80 @@
+// Why this thread communicates: what a CommLog writes beside a collective.
+// Both classes here only store pointers; text is made when a log asks.
+#pragma once
+
+#include <string_view>
+
+#include <tessera/comm/comm_log.h>
+#include <tessera/comm/device_mesh.h>
+
+namespace tessera::detail {
+
+/// Names what leads to this thread's collectives while it lives. The outermost
+/// counts: full_tensor() redistributes, and a log says full_tensor.
+class CallCause {
+ public:
+  enum class Reason : uint8_t { kAsked, kImplied };
+
+  /// The texts and the mesh must outlive this; `overload` is what follows a
+  /// dot in an operator's name. Groups are named by the dims of the mesh.
+  CallCause(
+      std::string_view name, std::string_view overload, Reason reason,
+      const DeviceMesh* mesh);
+  /// A function of ours that the user called.
+  explicit CallCause(std::string_view name, const DeviceMesh* mesh = nullptr)
+      : CallCause(name, {}, Reason::kAsked, mesh) {}
+  ~CallCause();
+  CallCause(const CallCause&) = delete;
+  CallCause& operator=(const CallCause&) = delete;
+
+  /// Returns the outermost one of this thread, or nullptr.
+  static const CallCause* current();
+  std::string name() const;
+  bool asked() const { return reason_ == Reason::kAsked; }
+  const DeviceMesh* mesh() const { return mesh_; }
+
+ private:
+  std::string_view name_;
+  std::string_view overload_;
+  Reason reason_;
+  const DeviceMesh* mesh_;
+  bool outermost_;
+};
+
+/// Says what this thread's next collectives are a step of, while it lives.
+class CallLabel {
+ public:
+  /// Fills in kind, mesh_dims, from, to and text.
+  using Describe = void (*)(const void* step, CommLogEntry& entry);
+
+  /// `larger_shard` is the larger of this rank's shards before and after the
+  /// step, in elements: an all_to_all leaves out what stays.
+  CallLabel(const void* step, Describe how, int64_t larger_shard);
+  ~CallLabel();
+  CallLabel(const CallLabel&) = delete;
+  CallLabel& operator=(const CallLabel&) = delete;
+
+  /// Returns the innermost one of this thread, or nullptr.
+  static const CallLabel* current();
+  void describe(CommLogEntry& entry) const { describe_(step_, entry); }
+  int64_t larger_shard() const { return larger_shard_; }
+
+ private:
+  const void* step_;
+  Describe describe_;
+  int64_t larger_shard_;
+  const CallLabel* outer_;
+};
+
+/// While it lives, this thread's collectives are not recorded: those that logs
+/// make themselves.
+class Unrecorded {
+ public:
+  Unrecorded();
+  ~Unrecorded();
+  Unrecorded(const Unrecorded&) = delete;
+  Unrecorded& operator=(const Unrecorded&) = delete;
+  static bool active();
+};
+
+}  // namespace tessera::detail

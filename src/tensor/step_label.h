@@ -1,0 +1,27 @@
+// Names a plan's step to the logs, see CallLabel.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include <c10/util/accumulate.h>
+#include <comm/call_cause.h>
+#include <tessera/plan/step.h>
+
+namespace tessera::detail {
+
+/// While it lives, this thread's collectives are recorded as this step, which
+/// makes a shard of shape `after` of one with `before` elements. The step must
+/// outlive it.
+class StepLabel {
+ public:
+  StepLabel(const Step& step, int64_t before, const std::vector<int64_t>& after)
+      : label_(
+            &step, fill_in, std::max(before, c10::multiply_integers(after))) {}
+
+ private:
+  static void fill_in(const void* step, CommLogEntry& entry);
+  CallLabel label_;
+};
+
+}  // namespace tessera::detail

@@ -1,0 +1,23 @@
+// Where calls are held against the StrictMode of their thread.
+#pragma once
+
+#include <tensor/decision.h>
+#include <tessera/tensor/strict_mode.h>
+
+namespace tessera::detail {
+
+/// Tells whether a StrictMode watches this thread, and no function that the
+/// user called is at work.
+bool is_strict();
+
+/// Throws, or warns, when this thread's StrictMode forbids a call.
+void check_strict(const OpCall& call, const Decision& decision);
+/// The same for moves that a call makes beside what decide() says.
+void check_strict(const OpCall& call, const MoveList& list);
+/// The same for a leaf's gradient that must change its placements.
+void check_strict_gradient(const SpecPtr& gradient, const DTensorSpec& leaf);
+
+/// Counts a fallback, and warns where it is the operator's first.
+void count_fallback(const OpCall& call);
+
+}  // namespace tessera::detail
