@@ -88,15 +88,28 @@ inline ::testing::AssertionResult close(
                                        << b;
 }
 
-/// Returns the text of the error that `body` throws, "" when it throws none.
+/// Returns the text as it would be on the CPU: meshes of another device type
+/// say so.
+inline std::string as_on_cpu(std::string text) {
+  const std::string word =
+      ") " + std::string(c10::DeviceTypeName(device(), true));
+  for (size_t at = text.find(word); at != std::string::npos;
+       at = text.find(word, at)) {
+    text.erase(at + 1, word.size() - 1);
+  }
+  return text;
+}
+
+/// Returns the text of the error that `body` throws, as_on_cpu(); "" when it
+/// throws none.
 template <class F>
 std::string error_of(F body) {
   try {
     body();
   } catch (const c10::Error& e) {
-    return e.what_without_backtrace();
+    return as_on_cpu(e.what_without_backtrace());
   } catch (const std::exception& e) {
-    return e.what();
+    return as_on_cpu(e.what());
   }
   return "";
 }
