@@ -1,8 +1,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <tensor/movement.h>
+#include <tensor/random/table.h>
+#include <tensor/torch_compat.h>
 #include <tensor/ways.h>
 
 namespace tessera::detail {
@@ -117,6 +120,10 @@ namespace {
 void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   const DeviceMesh mesh = *call.mesh();
   const c10::Device device(mesh.device_type());
+  const c10::impl::ExcludeDispatchKeyGuard no_draws(kPlainRandomKey);
+  if (traits.is_random && may_compute) {  // else this is a dry run
+    skip_random(call);
+  }
   check_returns_tensors(call);
   const SpecPtr common = common_spec(call, traits);
   const std::vector<at::Tensor> written = call.written();
