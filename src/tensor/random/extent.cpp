@@ -33,9 +33,11 @@ Extent::Extent(const DTensorSpec& spec) : global_shape_(spec.shape()) {
 
 Extent Extent::with_inner(int64_t size) const {
   Extent extent;
-  extent.global_shape_ = global_shape_;
+  if (!local_shape_.empty()) {  // else a single element
+    extent.global_shape_ = global_shape_;
+    extent.region_ = region_;
+  }
   extent.global_shape_.push_back(size);
-  extent.region_ = region_;
   extent.region_.push_back({{0, size}});
   extent.finish();
   return extent;

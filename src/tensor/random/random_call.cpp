@@ -53,7 +53,8 @@ bool RandomCall::has_tensor(std::string_view name) const {
 
 at::Tensor RandomCall::tensor(std::string_view name) const {
   const c10::IValue* value = find(name);
-  return value != nullptr ? value->toTensor() : at::Tensor();
+  return value != nullptr && value->isTensor() ? value->toTensor()
+                                               : at::Tensor();
 }
 
 double RandomCall::number(std::string_view name, double otherwise) const {

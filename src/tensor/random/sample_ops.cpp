@@ -55,9 +55,8 @@ at::Tensor local_parameter(
 // Returns the values in its layout.
 template <class F>
 at::Tensor map_elements(
-    const RandomCall& call, const at::Tensor& like,
+    const RandomCall& call, const at::Tensor& like, at::ScalarType dtype,
     const std::vector<at::Tensor>& parameters, F f) {
-  const at::ScalarType dtype = like.scalar_type();
   const SpecPtr spec = drawn_spec(like, dtype);
   const Extent extent = spec ? Extent(*spec) : Extent(like.sizes());
   std::vector<at::Tensor> held;
@@ -85,9 +84,11 @@ at::Tensor map_elements(
 
 using Data = std::vector<const double*>;
 
-at::Tensor gammas(const RandomCall& call, const at::Tensor& self) {
+at::Tensor gammas(
+    const RandomCall& call, const at::Tensor& self, at::ScalarType dtype) {
   return map_elements(
-      call, self, {self}, [](const Data& data, int64_t i, ElementWords& words) {
+      call, self, dtype, {self},
+      [](const Data& data, int64_t i, ElementWords& words) {
         return draw_gamma(data[0][i], words);
       });
 }
@@ -172,14 +173,15 @@ void check_weights(
 
 void gamma_kernel(const OpCall& call) {
   const RandomCall random(call);
-  random.finish(gammas(random, random.tensor("self")));
+  const at::Tensor self = random.tensor("self");
+  random.finish(gammas(random, self, self.scalar_type()));
 }
 
 void poisson_kernel(const OpCall& call) {
   const RandomCall random(call);
   const at::Tensor self = random.tensor("self");
   random.finish(map_elements(
-      random, self, {self},
+      random, self, self.scalar_type(), {self},
       [](const Data& data, int64_t i, ElementWords& words) {
         return draw_poisson(data[0][i], words);
       }));
@@ -190,22 +192,22 @@ void binomial_kernel(const OpCall& call) {
   const at::Tensor count = random.tensor("count");
   const at::Tensor p = random.tensor("prob");
   const auto shape = at::infer_size(count.sizes(), p.sizes());
-  const bool as_p = p.sizes() == at::IntArrayRef(shape) &&
-                    count.sizes() != at::IntArrayRef(shape);
-  const at::Tensor like = as_p ? p : count.expand(shape);
+  const at::IntArrayRef wanted(shape);
+  const at::Tensor like = count.sizes() == wanted ? count
+                          : p.sizes() == wanted   ? p
+                                                  : count.expand(wanted);
   random.finish(map_elements(
-                    random, like, {count, p},
-                    [](const Data& data, int64_t i, ElementWords& words) {
-                      return draw_binomial(data[0][i], data[1][i], words);
-                    })
-                    .to(count.scalar_type()));
+      random, like, count.scalar_type(), {count, p},
+      [](const Data& data, int64_t i, ElementWords& words) {
+        return draw_binomial(data[0][i], data[1][i], words);
+      }));
 }
 
 void dirichlet_kernel(const OpCall& call) {
   const RandomCall random(call);
   const at::Tensor self = random.tensor("self");
   random.check(self.dim() > 0, "self must have a dim; it is a single number");
-  const at::Tensor drawn = gammas(random, self.to(at::kDouble));
+  const at::Tensor drawn = gammas(random, self, at::kDouble);
   const SpecPtr spec = drawn_spec(self, at::kDouble);
   const bool rows_are_whole =
       spec == nullptr || spec->layout().cuts(self.dim() - 1).empty();
