@@ -90,8 +90,8 @@ TEST(RandomInvariance, HoldsInAThousandLayoutsOfEveryOperator) {
   layouts += check_mesh({2}, 1, ops, alone);
   layouts += check_mesh({3}, 1, ops, alone);
   layouts += check_mesh({2, 2}, 1, ops, alone);
-  layouts += check_mesh({2, 3}, 3, ops, alone);
-  layouts += check_mesh({2, 2, 2}, 23, ops, alone);
+  layouts += check_mesh({2, 3}, 1, ops, alone);
+  layouts += check_mesh({2, 2, 2}, 19, ops, alone);
   EXPECT_GE(layouts, 1000);
 }
 

@@ -65,7 +65,7 @@ TEST(RandomModules, OtherDropoutsAreEqualToo) {
   });
 }
 
-TEST(RandomModules, DropoutInferenceDrawsNothing) {
+TEST(RandomModules, DropoutKeepsValuesInInference) {
   const auto mesh = mesh_of({1});
   const auto x = distribute_tensor(fractions({8}), mesh, {Shard(0)});
   nn::Dropout dropout(0.3);
@@ -147,7 +147,7 @@ TEST(RandomModules, InitFunctionsAreEqualOnAnyNumberOfRanks) {
           spec(zeros({8, 6}, mesh, placements)).placements());
       return t;
     });
-    EXPECT_GT(w.std().item<double>(), 0.05);
+    EXPECT_GT(w.std().item<double>(), 0.005);
     if (i == 6) {
       EXPECT_TRUE(at::allclose(w.t().mm(w), at::eye(6), 1e-5, 1e-5));
     }
@@ -218,6 +218,7 @@ TEST(RandomModules, RecurrentDropoutIsEqualOnAnyNumberOfRanks) {
       }
       distribute_module(lstm, mesh);
       const auto x = distribute_tensor(fractions({4, 3, 6}), mesh, placements);
+      const ImplicitReplication first_states;  // which the module makes
       return std::get<0>(lstm(x)).detach();
     });
   }

@@ -159,13 +159,8 @@ class Values {
         return uniforms(words, n, out);
       case Kind::kInteger:
         return integers(words, n, out);
-      case Kind::kBernoulli: {
-        const uint64_t threshold = bernoulli_threshold(d_.a);
-        for (int64_t i = 0; i < n; ++i) {
-          out[i] = words[i] < threshold ? T(1) : T(0);
-        }
-        return;
-      }
+      case Kind::kBernoulli:
+        return bernoullis(words, n, out);
       case Kind::kNormal:
       case Kind::kLogNormal:
         return normals(words, blocks, out);
@@ -211,6 +206,20 @@ class Values {
       }
       const T value = from_double<T>(u * width + d_.a);
       out[i] = value > most ? most : value;
+    }
+  }
+
+  void bernoullis(const uint32_t* words, int64_t n, T* out) const {
+    const uint64_t threshold = bernoulli_threshold(d_.a);
+    if (threshold > std::numeric_limits<uint32_t>::max()) {
+      std::fill(out, out + n, T(1));
+      return;
+    }
+    const auto no = static_cast<uint32_t>(threshold);
+    const T one(1);
+    const T zero(0);
+    for (int64_t i = 0; i < n; ++i) {
+      out[i] = words[i] < no ? one : zero;
     }
   }
 
