@@ -53,9 +53,9 @@ RandomCounters* PlainDraws::current() {
   return current_counters;
 }
 
-OperationDraws::OperationDraws(const OpCall& call)
+OperationDraws::OperationDraws(const OpCall& call, bool counts)
     : counters_(call.mesh()->world().random_counters()), plain_(counters_) {
-  counters_->push_scope(take_draw(call));
+  counters_->push_scope(counts ? take_draw(call) : Draw{});
 }
 OperationDraws::~OperationDraws() {
   counters_->pop();

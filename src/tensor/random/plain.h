@@ -40,7 +40,8 @@ class PlainDraws {
 /// moves by one. Plain tensors take part.
 class OperationDraws {
  public:
-  explicit OperationDraws(const OpCall& call);
+  /// A call that does not `count`, in a dry run, leaves the counters alone.
+  explicit OperationDraws(const OpCall& call, bool counts = true);
   ~OperationDraws();
   OperationDraws(const OperationDraws&) = delete;
   OperationDraws& operator=(const OperationDraws&) = delete;

@@ -123,6 +123,14 @@ void RandomCall::finish(const at::Tensor& values) const {
   call_.finish(to.defined() ? to : values);
 }
 
+Placements summed_placements(const DTensorSpec& spec) {
+  Placements placements = spec.placements();
+  for (Placement& p : placements) {
+    p = p.is_partial() ? Replicate() : p;
+  }
+  return placements;
+}
+
 at::Tensor draw_like(
     const at::Tensor& like, at::ScalarType dtype,
     const Distribution& distribution, PhiloxKey key, uint32_t part) {
@@ -131,12 +139,8 @@ at::Tensor draw_like(
         Extent(like.sizes()), dtype, like.device(), distribution, key, part);
   }
   const DTensorSpec& spec = spec_of(like);
-  Placements placements = spec.placements();
-  for (Placement& p : placements) {
-    p = p.is_partial() ? Replicate() : p;
-  }
-  const SpecPtr drawn =
-      DTensorSpec::make(spec.mesh(), placements, spec.shape(), dtype);
+  const SpecPtr drawn = DTensorSpec::make(
+      spec.mesh(), summed_placements(spec), spec.shape(), dtype);
   return wrap(
       draw_values(
           Extent(*drawn), dtype, meta_of(like).local.device(), distribution,

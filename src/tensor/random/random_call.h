@@ -53,6 +53,9 @@ class RandomCall {
   bool in_place_;
 };
 
+/// Returns a spec's placements, Replicate where they are Partial.
+Placements summed_placements(const DTensorSpec& spec);
+
 /// Returns values of a tensor's global shape in its placements, Replicate where
 /// it is Partial; plain for a plain tensor.
 at::Tensor draw_like(

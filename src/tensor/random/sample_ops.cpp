@@ -30,11 +30,8 @@ SpecPtr drawn_spec(const at::Tensor& like, at::ScalarType dtype) {
     return nullptr;
   }
   const DTensorSpec& spec = spec_of(like);
-  Placements placements = spec.placements();
-  for (Placement& p : placements) {
-    p = p.is_partial() ? Replicate() : p;
-  }
-  return DTensorSpec::make(spec.mesh(), placements, spec.shape(), dtype);
+  return DTensorSpec::make(
+      spec.mesh(), summed_placements(spec), spec.shape(), dtype);
 }
 
 // This rank's elements of a parameter, in the layout of `spec`, as f64 on the
@@ -207,26 +204,22 @@ void dirichlet_kernel(const OpCall& call) {
   const RandomCall random(call);
   const at::Tensor self = random.tensor("self");
   random.check(self.dim() > 0, "self must have a dim; it is a single number");
-  const at::Tensor drawn = gammas(random, self, at::kDouble);
-  const SpecPtr spec = drawn_spec(self, at::kDouble);
+  const SpecPtr spec = drawn_spec(self, self.scalar_type());
   const bool rows_are_whole =
       spec == nullptr || spec->layout().cuts(self.dim() - 1).empty();
-  at::Tensor rows = !is_sharded(drawn) ? drawn
-                    : rows_are_whole   ? fresh_local(drawn)
-                                       : replicated_value(drawn);
-  rows = rows.to(at::kCPU).clone(at::MemoryFormat::Contiguous);
-  if (spec == nullptr || spec->has_shard()) {
-    normalise_rows(rows);
-  }
-  const at::Tensor plain = rows.to(
-      is_sharded(self) ? meta_of(self).local.device() : self.device(),
-      self.scalar_type());
+  const at::Tensor drawn = gammas(
+      random, rows_are_whole ? self : replicated_value(self), at::kDouble);
+  const c10::Device device =
+      is_sharded(self) ? meta_of(self).local.device() : self.device();
+  const at::Tensor rows = (is_sharded(drawn) ? fresh_local(drawn) : drawn)
+                              .to(at::kCPU)
+                              .contiguous();
+  normalise_rows(rows);
+  const at::Tensor plain = rows.to(device, self.scalar_type());
   if (spec == nullptr) {
     return random.finish(plain);
   }
-  const SpecPtr result = drawn_spec(self, self.scalar_type());
-  random.finish(
-      wrap(rows_are_whole ? plain : cut_shard(plain, *result), result));
+  random.finish(wrap(rows_are_whole ? plain : cut_shard(plain, *spec), spec));
 }
 
 void multinomial_kernel(const OpCall& call) {

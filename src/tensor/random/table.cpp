@@ -5,6 +5,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/util/Exception.h>
+#include <tensor/decision.h>
 #include <tensor/random/plain.h>
 #include <tensor/random/random_call.h>
 #include <tensor/ways.h>
@@ -126,7 +127,48 @@ void unlisted_kernel(const OpCall& call) {
   run_replicated(call, traits);
 }
 
+bool is_drawn_by(const OpCall& call, SpecialKernel kernel) {
+  return listed_random_kernel(call.op().operator_name()) == kernel;
+}
+
+// By rejection: parameters are read in their layout, addends summed first.
+bool reads_summed(const OpCall& call) {
+  return is_drawn_by(call, gamma_kernel) || is_drawn_by(call, poisson_kernel) ||
+         is_drawn_by(call, binomial_kernel) ||
+         is_drawn_by(call, dirichlet_kernel);
+}
+
+bool reads_whole(const OpCall& call, const at::Tensor& t) {
+  if (is_drawn_by(call, dirichlet_kernel)) {
+    return t.dim() > 0 && is_sharded(t) &&
+           !spec_of(t).layout().cuts(t.dim() - 1).empty();
+  }
+  return is_drawn_by(call, multinomial_kernel) ||
+         listed_random_kernel(call.op().operator_name()) == nullptr;
+}
+
+void list_moves(const OpCall& call, MoveList& list) {
+  for (size_t i = 0; i < call.size(); ++i) {
+    for_each_tensor(call.argument(i), [&](const at::Tensor& t) {
+      if (!is_sharded(t) || (call.writes(i) && reads_whole(call, t))) {
+        return;
+      }
+      if (reads_whole(call, t)) {
+        list.value(i, t);
+      } else if (reads_summed(call) && !call.writes(i)) {
+        list.shard(i, t, summed_placements(spec_of(t)));
+      } else {
+        list.fresh(i, t);
+      }
+    });
+  }
+}
+
 }  // namespace
+
+SpecialMoves random_moves(const c10::OperatorHandle& op) {
+  return random_kernel(op) != nullptr ? list_moves : nullptr;
+}
 
 SpecialKernel listed_random_kernel(const c10::OperatorName& name) {
   if (!name.overload_name.empty()) {

@@ -12,6 +12,9 @@ SpecialKernel random_kernel(const c10::OperatorHandle& op);
 /// Returns the kernel of an operator that we draw for ourselves, or nullptr.
 SpecialKernel listed_random_kernel(const c10::OperatorName& name);
 
+/// Returns what lists the moves of that kernel.
+SpecialMoves random_moves(const c10::OperatorHandle& op);
+
 /// Counts a call on a rank that holds none of its tensors.
 void skip_random(const OpCall& call);
 
