@@ -258,6 +258,26 @@ TEST(Generators, MayBeSharedByRanks) {
   run_ranks(3, [&] { EXPECT_TRUE(same(draw_twice(mesh_of({3})), alone)); });
 }
 
+TEST(RandomState, IsLeftAloneByExplain) {
+  run_ranks(2, [] {
+    const auto x = rand({6, 4}, mesh_of({2}), {Shard(0)}, f32());
+    const RandomState before = random_state();
+    for (const std::string& told :
+         {explain("aten::dropout", x, 0.5, true),
+          explain("aten::feature_dropout", x, 0.5, true),
+          explain("aten::bernoulli", x), explain("aten::multinomial", x, 2)}) {
+      EXPECT_NE(told.find("a kernel of its own"), std::string::npos) << told;
+    }
+    EXPECT_EQ(random_state(), before);
+    const CommLog log;
+    at::multinomial(x, 2);
+    EXPECT_EQ(log.count(), 1);
+    EXPECT_NE(
+        explain("aten::multinomial", x, 2).find("S(0) -> R"),
+        std::string::npos);
+  });
+}
+
 TEST(RandomErrors, NameTheCallAndTheRule) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
