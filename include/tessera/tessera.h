@@ -27,4 +27,5 @@
 #include <tessera/tensor/factories.h>
 #include <tessera/tensor/gradient_check.h>
 #include <tessera/tensor/machine_model.h>
+#include <tessera/tensor/random.h>
 #include <tessera/tensor/strict_mode.h>

@@ -43,6 +43,10 @@ CommunicatorImpl& defined_impl(const std::shared_ptr<CommunicatorImpl>& impl) {
 Work submit(CommunicatorImpl& impl, CollectiveCall call) {
   const CallSite site{call.kind, impl.ranks(), impl.rank()};
   detail::check_call(call, site);
+  // A message may pass between draws that both ranks make: not stamped.
+  if (impl.random != nullptr && !detail::is_point_to_point(call.kind)) {
+    call.stamp = impl.random->stamp();
+  }
   if (impl.logs()->empty() || site.size() == 1 ||
       detail::Unrecorded::active()) {
     return Work(impl.submit(std::move(call)));
@@ -391,7 +395,9 @@ Communicator Communicator::split(int64_t color, int64_t key) const {
   for (int64_t& place : places) {
     place = impl.ranks()[static_cast<size_t>(place)];
   }
-  return Communicator(impl.subgroup(places));
+  auto group = impl.subgroup(places);
+  group->random = impl.random;
+  return Communicator(std::move(group));
 }
 
 }  // namespace tessera

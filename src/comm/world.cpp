@@ -75,7 +75,7 @@ std::string World::engine() const {
 Communicator World::communicator() const {
   std::vector<int64_t> ranks(static_cast<size_t>(size()));
   std::iota(ranks.begin(), ranks.end(), int64_t{0});
-  return Communicator(impl_->communicator(ranks));
+  return communicator(ranks);
 }
 
 Communicator World::communicator(const std::vector<int64_t>& ranks) const {
@@ -97,7 +97,13 @@ Communicator World::communicator(const std::vector<int64_t>& ranks) const {
       std::binary_search(sorted.begin(), sorted.end(), rank()),
       "communicator of ", group(), ", rank ", rank(),
       ": only ranks of a group may ask for it");
-  return Communicator(impl_->communicator(ranks));
+  auto made = impl_->communicator(ranks);
+  made->random = impl_->random;
+  return Communicator(std::move(made));
+}
+
+const std::shared_ptr<detail::RandomCounters>& World::random_counters() const {
+  return impl_->random;
 }
 
 std::chrono::milliseconds World::deadline() const {

@@ -137,13 +137,12 @@ RedistributePlan plan_of(const Move& move) {
 }
 
 bool Decision::communicates() const {
-  return is_sent_by_first ||
-         std::any_of(moves.begin(), moves.end(), [](const Move& move) {
-           const RedistributePlan plan = plan_of(move);
-           return std::any_of(
-               plan.steps.begin(), plan.steps.end(),
-               [](const Step& step) { return detail::communicates(step); });
-         });
+  return std::any_of(moves.begin(), moves.end(), [](const Move& move) {
+    const RedistributePlan plan = plan_of(move);
+    return std::any_of(
+        plan.steps.begin(), plan.steps.end(),
+        [](const Step& step) { return detail::communicates(step); });
+  });
 }
 
 Decision decide(const OpCall& call, const OpTraits& traits) {
@@ -152,8 +151,6 @@ Decision decide(const OpCall& call, const OpTraits& traits) {
   const bool has_cut = has_cut_argument(call);
   decision.reason = reason_of(decision.way, traits, has_cut);
   decision.is_fallback = decision.way == Way::kReplicated && has_cut;
-  decision.is_sent_by_first = decision.way == Way::kReplicated &&
-                              traits.is_random && call.mesh()->size() > 1;
   MoveList list;
   add_moves(call, traits, decision.way, list);
   decision.moves = list.moves();

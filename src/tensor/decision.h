@@ -72,8 +72,6 @@ struct Decision {
   /// Why this way: "elementwise, and all tensors have one layout".
   const char* reason = "";
   std::vector<Move> moves;
-  /// A random operator: the mesh's first rank runs it and sends the results.
-  bool is_sent_by_first = false;
   /// Whole values stand in for shards, since no rule serves the call.
   bool is_fallback = false;
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -10,6 +11,7 @@
 #include <c10/util/Exception.h>
 #include <comm/call_cause.h>
 #include <tensor/dry_run.h>
+#include <tensor/random/plain.h>
 #include <tensor/strict.h>
 #include <tensor/ways.h>
 #include <tessera/tensor/dtensor.h>
@@ -172,6 +174,10 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
     call.check_no_mix();
   }
   PlainIsReplicated depth;
+  std::optional<OperationDraws> draws;
+  if (traits_of(op).is_random) {
+    draws.emplace(call, /*counts=*/DryRun::current() == nullptr);
+  }
   op.callBoxedForDispatchKey(DispatchKey::CompositeImplicitAutograd, *stack);
 }
 
@@ -259,6 +265,7 @@ class Registry {
         add_operator(*op);
       }
     }
+    register_plain_random();
     // The dispatcher replays all known operators to a new listener.
     handles_.push_back(
         dispatcher.addRegistrationListener(std::make_unique<Listener>(*this)));

@@ -77,9 +77,6 @@ void print_call(
         << (move.is_refresh ? " of the tensor that it is a view of\n" : "\n");
     print_steps(out, plan_of(move), rank, "  ", total);
   }
-  if (call.decision.is_sent_by_first) {
-    out << "the mesh's first rank draws and sends the results\n";
-  }
   for (const std::string& result : call.results) {
     out << "result: " << result << '\n';
   }

@@ -5,11 +5,11 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/logspace.h>
-#include <ATen/ops/rand.h>
-#include <ATen/ops/randint.h>
-#include <ATen/ops/randn.h>
 #include <c10/util/Exception.h>
 #include <tensor/movement.h>
+#include <tensor/random/fill.h>
+#include <tensor/random/table.h>
+#include <tensor/random/words.h>
 #include <tensor/sharded_impl.h>
 #include <tessera/tensor/dtensor.h>
 
@@ -58,16 +58,31 @@ at::Tensor cut(
   return finish(detail::cut_shard(whole, *spec), spec, options);
 }
 
-// Draws on the mesh's first rank and scatters.
-template <class Draw>
+// Each rank draws its own elements.
 at::Tensor draw(
     at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
-    const at::TensorOptions& options, Draw draw) {
+    const at::TensorOptions& options,
+    const detail::Distribution& distribution) {
   const at::TensorOptions local = local_options(mesh, options);
   const SpecPtr spec = factory_spec(sizes, mesh, placements, local);
-  const bool first = spec->has_shard() && mesh.whole().rank() == 0;
-  const at::Tensor whole = first ? draw(local) : at::empty(sizes, local);
-  return finish(detail::scatter_shard(whole, *spec, 0), spec, options);
+  const at::Tensor result =
+      detail::wrap(at::empty(spec->local_shape(), local), spec);
+  detail::fill_tensor(
+      result, distribution,
+      detail::key_of(mesh.world().random_counters()->next()));
+  result.set_requires_grad(options.requires_grad());
+  return result;
+}
+
+void check_floating(
+    const char* call, const DeviceMesh& mesh,
+    const at::TensorOptions& options) {
+  const c10::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
+  TORCH_CHECK_VALUE(
+      c10::isFloatingType(dtype) || c10::isComplexType(dtype), call, " on ",
+      to_string(mesh), ", rank ", mesh.world().rank(),
+      ": the dtype must be floating point or complex; got ", dtype_name(dtype),
+      "; use randint() for integers");
 }
 
 }  // namespace
@@ -134,29 +149,52 @@ at::Tensor logspace(
 at::Tensor rand(
     at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
+  check_floating("rand", mesh, options);
   return draw(
       sizes, mesh, placements, options,
-      [&](const at::TensorOptions& local) { return at::rand(sizes, local); });
+      {.kind = detail::Distribution::Kind::kUniform});
 }
 
 at::Tensor randn(
     at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
+  check_floating("randn", mesh, options);
   return draw(
       sizes, mesh, placements, options,
-      [&](const at::TensorOptions& local) { return at::randn(sizes, local); });
+      {.kind = detail::Distribution::Kind::kNormal});
 }
 
 at::Tensor randint(
     int64_t low, int64_t high, at::IntArrayRef sizes, const DeviceMesh& mesh,
     const Placements& placements, at::TensorOptions options) {
+  TORCH_CHECK_VALUE(
+      low < high, "randint on ", to_string(mesh), ", rank ",
+      mesh.world().rank(), ": the range must not be empty; got [", low, ", ",
+      high, ")");
   if (!options.has_dtype()) {
     options = options.dtype(at::kLong);
   }
   return draw(
-      sizes, mesh, placements, options, [&](const at::TensorOptions& local) {
-        return at::randint(low, high, sizes, local);
-      });
+      sizes, mesh, placements, options,
+      {.kind = detail::Distribution::Kind::kInteger,
+       .low = low,
+       .range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low)});
+}
+
+at::Tensor randperm(
+    int64_t n, const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options) {
+  TORCH_CHECK_VALUE(
+      n >= 0, "randperm on ", to_string(mesh), ", rank ", mesh.world().rank(),
+      ": n must not be negative; got ", n);
+  if (!options.has_dtype()) {
+    options = options.dtype(at::kLong);
+  }
+  const at::TensorOptions local = local_options(mesh, options);
+  const detail::PhiloxKey key =
+      detail::key_of(mesh.world().random_counters()->next());
+  return cut(
+      detail::draw_permutation(n, key).to(local), mesh, placements, options);
 }
 
 }  // namespace tessera

@@ -27,13 +27,6 @@ at::Tensor to_addend(const at::Tensor& value, const DTensorSpec& target);
 at::Tensor scatter_shard(
     const at::Tensor& tensor, const DTensorSpec& target, int64_t source);
 
-/// Makes every rank of the mesh hold the first rank's tensors: shapes, dtypes
-/// and data. Ranks other than the first pass anything; theirs are made on
-/// `device`. Returns on all ranks whether the first one said `ok`.
-bool share_from_first(
-    std::vector<at::Tensor>& tensors, const DeviceMesh& mesh,
-    c10::Device device, bool ok);
-
 /// Returns all Replicate.
 Placements replicated(const DeviceMesh& mesh);
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include <ATen/core/enum_tag.h>
+#include <tensor/random/table.h>
 
 namespace tessera::detail {
 
@@ -80,9 +81,13 @@ OpTraits find_traits(const c10::OperatorHandle& op) {
   traits.is_elementwise =
       !traits.is_view && !traits.is_random && returns_tensors(op.schema()) &&
       (op.hasTag(at::Tag::pointwise) || is_untagged_elementwise(name));
-  traits.passes_partial = passes_partial(name);
+  traits.passes_partial = passes_partial(name) || traits.is_random;
   traits.unsaid_writes = unsaid_writes(name, op.schema());
   find_special(op.operator_name(), traits);
+  if (traits.is_random) {
+    traits.special = random_kernel(op);
+    traits.special_moves = random_moves(op);
+  }
   return traits;
 }
 

@@ -1,8 +1,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <tensor/movement.h>
+#include <tensor/random/table.h>
+#include <tensor/torch_compat.h>
 #include <tensor/ways.h>
 
 namespace tessera::detail {
@@ -10,7 +13,7 @@ namespace tessera::detail {
 namespace {
 
 // Runs the call on tensors of the global shapes without the data of this mesh:
-// on the meta device, or on zeros where an operator has no meta kernel. Returns
+// on the meta device, or on ones where an operator has no meta kernel. Returns
 // what stood in for the tensors that the call writes.
 std::vector<at::Tensor> run_for_shapes(const OpCall& call, bool on_meta) {
   std::vector<at::Tensor> written;
@@ -25,7 +28,7 @@ std::vector<at::Tensor> run_for_shapes(const OpCall& call, bool on_meta) {
       if (call.writes(i)) {
         written.push_back(made);
       }
-      return on_meta ? made : made.zero_();
+      return on_meta ? made : made.fill_(1);
     });
     if (on_meta && call.argument(i).isDevice()) {
       call.argument(i) = c10::Device(at::kMeta);
@@ -85,8 +88,8 @@ void check_returns_tensors(const OpCall& call) {
   }
 }
 
-// Runs on the meta device, else on zeros.
-std::vector<at::Tensor> run_for_shapes_or_zeros(const OpCall& call) {
+// Runs on the meta device, else on ones, which are weights and counts too.
+std::vector<at::Tensor> run_for_shapes_or_ones(const OpCall& call) {
   auto& stack = *call.stack();
   const size_t below = stack.size() - call.size();
   const torch::jit::Stack saved(
@@ -117,11 +120,15 @@ namespace {
 void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   const DeviceMesh mesh = *call.mesh();
   const c10::Device device(mesh.device_type());
+  const c10::impl::ExcludeDispatchKeyGuard no_draws(kPlainRandomKey);
+  if (traits.is_random && may_compute) {  // else this is a dry run
+    skip_random(call);
+  }
   check_returns_tensors(call);
   const SpecPtr common = common_spec(call, traits);
   const std::vector<at::Tensor> written = call.written();
   const std::vector<at::Tensor> values =
-      may_compute ? run_for_shapes_or_zeros(call) : run_for_shapes(call, true);
+      may_compute ? run_for_shapes_or_ones(call) : run_for_shapes(call, true);
   for (size_t i = 0; i < written.size(); ++i) {
     const at::Tensor& t = written[i];
     if (is_sharded(t) && t.sizes() != values[i].sizes()) {

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <c10/util/Exception.h>
 #include <tensor/decision.h>
 #include <tensor/movement.h>
@@ -134,65 +133,6 @@ at::Tensor wrap_result(
   return result;
 }
 
-// Random operators run on the mesh's first rank, and the others receive what it
-// drew: ranks that are threads share one default generator.
-void run_on_first(
-    const OpCall& call, Arguments& arguments, const DeviceMesh& mesh) {
-  auto& stack = *call.stack();
-  const bool first = mesh.whole().rank() == 0;
-  const size_t returns = call.schema().returns().size();
-  const c10::Device device(mesh.device_type());
-  std::vector<at::Tensor> drawn;
-  std::exception_ptr failure;
-  if (first) {
-    try {
-      call.op().callBoxed(call.stack());
-      for (size_t i = stack.size() - returns; i < stack.size(); ++i) {
-        if (stack[i].isInt()) {
-          drawn.push_back(at::scalar_tensor(stack[i].toInt(), at::kLong));
-        }
-        for_each_tensor(
-            stack[i], [&](const at::Tensor& t) { drawn.push_back(t); });
-      }
-      for (const Written& w : arguments.written) {
-        drawn.push_back(w.value);
-      }
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  } else {
-    torch::jit::drop(stack, call.size());
-  }
-  const bool ok = share_from_first(drawn, mesh, device, failure == nullptr);
-  if (failure) {
-    std::rethrow_exception(failure);
-  }
-  TORCH_CHECK(
-      ok, call.op().operator_name(), " on ", to_string(mesh), ", rank ",
-      mesh.world().rank(), ": the mesh's first rank, ",
-      mesh.mesh_shape().ranks().front(),
-      ", failed to run it; its own error says why");
-  if (first) {
-    return;
-  }
-  const size_t results = drawn.size() - arguments.written.size();
-  for (size_t i = 0; i < arguments.written.size(); ++i) {
-    arguments.written[i].value.copy_(drawn[results + i]);
-  }
-  size_t next = 0;
-  for (const auto& result : call.schema().returns()) {
-    if (result.type()->kind() == c10::TypeKind::IntType) {
-      stack.push_back(drawn[next++].item<int64_t>());
-    } else if (result.type()->kind() == c10::TypeKind::ListType) {
-      stack.push_back(c10::List<at::Tensor>(
-          c10::ArrayRef<at::Tensor>(drawn.data() + next, results - next)));
-      next = results;
-    } else {
-      stack.push_back(next < results ? drawn[next++] : at::Tensor());
-    }
-  }
-}
-
 }  // namespace
 
 Placements fitting_placements(const DTensorSpec& old, int64_t ndim) {
@@ -221,12 +161,8 @@ void add_replicated_moves(
 void run_replicated(const OpCall& call, const OpTraits& traits) {
   const DeviceMesh mesh = *call.mesh();
   const std::string text = call.op().operator_name().name;
-  Arguments arguments = gather_arguments(call, traits);
-  if (traits.is_random && mesh.size() > 1) {
-    run_on_first(call, arguments, mesh);
-  } else {
-    call.op().callBoxed(call.stack());
-  }
+  const Arguments arguments = gather_arguments(call, traits);
+  call.op().callBoxed(call.stack());
   std::vector<at::Tensor> written;
   for (const Written& w : arguments.written) {
     cut_back(w, text);

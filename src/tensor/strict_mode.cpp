@@ -104,9 +104,7 @@ void check_strict(const OpCall& call, const Decision& decision) {
   } else if (innermost->communication && decision.communicates()) {
     refuse(c10::str(
         call.describe(), ": StrictMode forbids implied communication; ",
-        decision.is_sent_by_first
-            ? std::string("the mesh's first rank would send the results")
-            : price_of(&call, decision.moves),
+        price_of(&call, decision.moves),
         "; redistribute() the arguments first, or let StrictMode(",
         "{.communication = false}) allow it here"));
   }

@@ -14,6 +14,7 @@
 namespace tessera {
 
 namespace detail {
+class RandomCounters;
 class WorldImpl;
 }  // namespace detail
 
@@ -42,6 +43,8 @@ class World {
   std::string engine() const;
   std::chrono::milliseconds deadline() const;
   void set_deadline(std::chrono::milliseconds deadline) const;
+  /// Returns how far this rank has come in its random numbers; for the library.
+  const std::shared_ptr<detail::RandomCounters>& random_counters() const;
   friend bool operator==(const World&, const World&) = default;
 
  private:

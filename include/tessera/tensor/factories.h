@@ -41,7 +41,8 @@ at::Tensor logspace(
     const at::Scalar& start, const at::Scalar& end, int64_t steps, double base,
     const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options = {});
-/// Draws from [0, 1); every rank sees the same global tensor.
+/// Draws from [0, 1). The values depend on the seed, the draws before and the
+/// shape only; see tensor/random.h.
 at::Tensor rand(
     at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options = {});
@@ -53,5 +54,9 @@ at::Tensor randn(
 at::Tensor randint(
     int64_t low, int64_t high, at::IntArrayRef sizes, const DeviceMesh& mesh,
     const Placements& placements, at::TensorOptions options = {});
+/// Orders 0 .. n-1 at random; every rank computes the whole order.
+at::Tensor randperm(
+    int64_t n, const DeviceMesh& mesh, const Placements& placements,
+    at::TensorOptions options = {});
 
 }  // namespace tessera

@@ -131,10 +131,15 @@ std::string disagreement(
   if (a.kind != b.kind && !is_point_to_point(a.kind)) {
     return "the operation";
   }
+  if (a.stamp.seed != b.stamp.seed) {
+    return c10::str(
+        "the random seed (", a.stamp.seed, " and ", b.stamp.seed,
+        "; call manual_seed() alike on all ranks)");
+  }
   if (a.stamp != b.stamp) {
     return c10::str(
-        "the number of random operations so far (", a.stamp, " and ", b.stamp,
-        ")");
+        "the number of random operations so far (", a.stamp.operations, " and ",
+        b.stamp.operations, "; a rank that draws alone needs a RandomStream)");
   }
   if (has_root(a.kind) && a.peer != b.peer) {
     return "the root";

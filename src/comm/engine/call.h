@@ -28,6 +28,14 @@ enum class CallKind : uint8_t {
   kSplit,  // moves as kAllGather
 };
 
+/// How far a rank has come in its random numbers. Draws from a RandomStream or
+/// a generator do not count.
+struct RandomStamp {
+  uint64_t seed = 0;
+  uint64_t operations = 0;
+  friend bool operator==(const RandomStamp&, const RandomStamp&) = default;
+};
+
 /// What one rank passes to one collective, after check_call().
 ///
 /// Counts are elements per group rank, with one entry per rank where the kind
@@ -52,7 +60,7 @@ struct CollectiveCall {
   int64_t peer = -1;  // root, destination or source, as a group rank
   int64_t tag = 0;
   const std::vector<Pieces>* pulls = nullptr;  // outlives the call
-  uint64_t stamp = 0;  // must agree between ranks: operations that drew numbers
+  RandomStamp stamp = {};  // must agree between ranks, but for send and recv
 
   /// Returns a tensor that tells dtype and device; undefined for a barrier.
   const at::Tensor& sample() const { return input.defined() ? input : output; }

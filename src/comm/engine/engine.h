@@ -13,6 +13,7 @@
 
 #include "comm/engine/call.h"
 #include "comm/engine/call_records.h"
+#include "comm/random_counters.h"
 
 namespace tessera::detail {
 
@@ -56,6 +57,9 @@ class CommunicatorImpl {
   virtual std::shared_ptr<CommunicatorImpl> subgroup(
       const std::vector<int64_t>& ranks) = 0;
 
+  /// The counters that calls are stamped with; set by the front end.
+  std::shared_ptr<const RandomCounters> random;
+
  private:
   std::shared_ptr<CallLogs> logs_;
 };
@@ -74,6 +78,10 @@ class WorldImpl {
   /// Returns the group of the given global ranks, this rank among them.
   virtual std::shared_ptr<CommunicatorImpl> communicator(
       const std::vector<int64_t>& ranks) = 0;
+
+  /// This rank's random numbers.
+  const std::shared_ptr<RandomCounters> random =
+      std::make_shared<RandomCounters>();
 
  private:
   std::shared_ptr<CallLogs> logs_ = std::make_shared<CallLogs>();

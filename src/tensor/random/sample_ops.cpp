@@ -1,0 +1,258 @@
+// Random operators by rejection, which the host computes for every device, and
+// those whose results depend on a whole row of their tensor.
+#include <algorithm>
+#include <vector>
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/argsort.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/topk.h>
+#include <tensor/movement.h>
+#include <tensor/random/random_call.h>
+#include <tensor/random/reject.h>
+#include <tensor/random/table.h>
+
+namespace tessera::detail {
+
+namespace {
+
+using Kind = Distribution::Kind;
+
+// The spec in which values of `like` are drawn, Partial resolved; none for a
+// plain tensor.
+SpecPtr drawn_spec(const at::Tensor& like, at::ScalarType dtype) {
+  if (!is_sharded(like)) {
+    return nullptr;
+  }
+  const DTensorSpec& spec = spec_of(like);
+  return DTensorSpec::make(
+      spec.mesh(), summed_placements(spec), spec.shape(), dtype);
+}
+
+// This rank's elements of a parameter, in the layout of `spec`, as f64 on the
+// host.
+at::Tensor local_parameter(
+    const at::Tensor& t, at::IntArrayRef shape, const SpecPtr& spec) {
+  at::Tensor local = t;
+  if (is_sharded(t) && t.sizes() == shape) {
+    local = move_shard(fresh_local(t), spec_of(t), spec->placements());
+  } else {
+    const at::Tensor whole = is_sharded(t) ? replicated_value(t) : t;
+    local = spec ? cut_shard(whole.expand(shape), *spec) : whole.expand(shape);
+  }
+  return local.to(at::kCPU, at::kDouble).contiguous();
+}
+
+// Calls f(parameters of one element, its words) for every element of `like`.
+// Returns the values in its layout.
+template <class F>
+at::Tensor map_elements(
+    const RandomCall& call, const at::Tensor& like, at::ScalarType dtype,
+    const std::vector<at::Tensor>& parameters, F f) {
+  const SpecPtr spec = drawn_spec(like, dtype);
+  const Extent extent = spec ? Extent(*spec) : Extent(like.sizes());
+  std::vector<at::Tensor> held;
+  std::vector<const double*> data;
+  for (const at::Tensor& t : parameters) {
+    held.push_back(local_parameter(t, like.sizes(), spec));
+    data.push_back(held.back().const_data_ptr<double>());
+  }
+  const at::Tensor values = at::empty(extent.shape(), at::kDouble);
+  double* out = values.mutable_data_ptr<double>();
+  constexpr int64_t kGrain = 2048;
+  extent.for_each_range([&](const PlaceRange& range) {
+    at::parallel_for(0, range.count, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        ElementWords words(call.key(), 0, range.begin + i);
+        out[range.stored + i] = f(data, range.stored + i, words);
+      }
+    });
+  });
+  const c10::Device device =
+      is_sharded(like) ? meta_of(like).local.device() : like.device();
+  const at::Tensor local = values.to(device, dtype);
+  return spec ? wrap(local, spec) : local;
+}
+
+using Data = std::vector<const double*>;
+
+at::Tensor gammas(
+    const RandomCall& call, const at::Tensor& self, at::ScalarType dtype) {
+  return map_elements(
+      call, self, dtype, {self},
+      [](const Data& data, int64_t i, ElementWords& words) {
+        return draw_gamma(data[0][i], words);
+      });
+}
+
+// Rows of the last dim, scaled to sum 1. Summed in order, so that a row has the
+// same bits wherever it lies.
+void normalise_rows(const at::Tensor& rows) {
+  const int64_t length = rows.size(-1);
+  double* row = rows.mutable_data_ptr<double>();
+  for (int64_t r = 0; length > 0 && r < rows.numel() / length; ++r) {
+    double sum = 0;
+    for (int64_t i = 0; i < length; ++i) {
+      sum += row[i];
+    }
+    for (int64_t i = 0; i < length; ++i) {
+      row[i] = sum > 0 ? row[i] / sum : 1.0 / static_cast<double>(length);
+    }
+    row += length;
+  }
+}
+
+at::Tensor plain_value(const at::Tensor& t) {
+  return is_sharded(t) ? replicated_value(t) : t;
+}
+
+// A plain result that all ranks hold, as the call's tensors are.
+at::Tensor replicated_result(const OpCall& call, const at::Tensor& value) {
+  const DeviceMesh* mesh = call.mesh();
+  return mesh != nullptr ? wrap_replicated(value, *mesh) : value;
+}
+
+// With replacement: the first place at which the running sum exceeds a uniform.
+at::Tensor sample_with_replacement(
+    const at::Tensor& weights, int64_t samples, PhiloxKey key) {
+  const at::Tensor sums = weights.cumsum(-1);
+  std::vector<int64_t> shape = weights.sizes().vec();
+  shape.back() = samples;
+  const at::Tensor u = draw_values(
+      Extent(shape), at::kDouble, weights.device(), {.kind = Kind::kUniform},
+      key);
+  const at::Tensor total = sums.narrow(-1, weights.size(-1) - 1, 1);
+  const at::Tensor found =
+      at::searchsorted(sums, u.mul(total), /*out_int32=*/false, /*right=*/true);
+  // A product that rounds up to the total means the last weight that counts.
+  const at::Tensor last =
+      at::searchsorted(sums, total.contiguous(), false, /*right=*/false);
+  return at::minimum(found, last);
+}
+
+// Without: the places of the largest weight / exponential.
+at::Tensor sample_without_replacement(
+    const at::Tensor& weights, int64_t samples, PhiloxKey key) {
+  const at::Tensor q = draw_values(
+      Extent(weights.sizes()), at::kDouble, weights.device(),
+      {.kind = Kind::kExponential, .a = 1}, key);
+  return std::get<1>(at::topk(at::div(weights, q), samples, -1));
+}
+
+void check_weights(
+    const RandomCall& call, const at::Tensor& weights, int64_t samples,
+    bool replacement) {
+  call.check(
+      weights.dim() == 1 || weights.dim() == 2,
+      "the weights must have 1 or 2 dims; got ", weights.dim());
+  call.check(samples > 0, "num_samples must be positive; got ", samples);
+  call.check(
+      replacement || samples <= weights.size(-1),
+      "without replacement there can be at most ", weights.size(-1),
+      " samples; got ", samples);
+  if (weights.is_cpu() && weights.numel() > 0) {
+    call.check(
+        weights.isfinite().all().item<bool>() &&
+            weights.ge(0).all().item<bool>(),
+        "the weights must be finite and not negative");
+    call.check(
+        weights.sum(-1).gt(0).all().item<bool>(),
+        "a row of weights must have a positive sum");
+  }
+}
+
+}  // namespace
+
+void gamma_kernel(const OpCall& call) {
+  const RandomCall random(call);
+  const at::Tensor self = random.tensor("self");
+  random.finish(gammas(random, self, self.scalar_type()));
+}
+
+void poisson_kernel(const OpCall& call) {
+  const RandomCall random(call);
+  const at::Tensor self = random.tensor("self");
+  random.finish(map_elements(
+      random, self, self.scalar_type(), {self},
+      [](const Data& data, int64_t i, ElementWords& words) {
+        return draw_poisson(data[0][i], words);
+      }));
+}
+
+void binomial_kernel(const OpCall& call) {
+  const RandomCall random(call);
+  const at::Tensor count = random.tensor("count");
+  const at::Tensor p = random.tensor("prob");
+  const auto shape = at::infer_size(count.sizes(), p.sizes());
+  const at::IntArrayRef wanted(shape);
+  const at::Tensor like = count.sizes() == wanted ? count
+                          : p.sizes() == wanted   ? p
+                                                  : count.expand(wanted);
+  random.finish(map_elements(
+      random, like, count.scalar_type(), {count, p},
+      [](const Data& data, int64_t i, ElementWords& words) {
+        return draw_binomial(data[0][i], data[1][i], words);
+      }));
+}
+
+void dirichlet_kernel(const OpCall& call) {
+  const RandomCall random(call);
+  const at::Tensor self = random.tensor("self");
+  random.check(self.dim() > 0, "self must have a dim; it is a single number");
+  const SpecPtr spec = drawn_spec(self, self.scalar_type());
+  const bool rows_are_whole =
+      spec == nullptr || spec->layout().cuts(self.dim() - 1).empty();
+  const at::Tensor drawn = gammas(
+      random, rows_are_whole ? self : replicated_value(self), at::kDouble);
+  const c10::Device device =
+      is_sharded(self) ? meta_of(self).local.device() : self.device();
+  const at::Tensor rows = (is_sharded(drawn) ? fresh_local(drawn) : drawn)
+                              .to(at::kCPU)
+                              .contiguous();
+  normalise_rows(rows);
+  const at::Tensor plain = rows.to(device, self.scalar_type());
+  if (spec == nullptr) {
+    return random.finish(plain);
+  }
+  random.finish(wrap(rows_are_whole ? plain : cut_shard(plain, *spec), spec));
+}
+
+void multinomial_kernel(const OpCall& call) {
+  const RandomCall random(call);
+  const at::Tensor weights =
+      plain_value(random.tensor("self")).to(at::kDouble).contiguous();
+  const int64_t samples = *random.integer("num_samples");
+  const bool replacement = random.find("replacement")->toBool();
+  check_weights(random, weights, samples, replacement);
+  const at::Tensor result =
+      replacement ? sample_with_replacement(weights, samples, random.key())
+                  : sample_without_replacement(weights, samples, random.key());
+  random.finish(replicated_result(call, result));
+}
+
+// randperm(n, out): the order of n random words.
+void randperm_kernel(const OpCall& call) {
+  const RandomCall random(call);
+  const int64_t n = *random.integer("n");
+  random.check(n >= 0, "n must not be negative; got ", n);
+  const at::Tensor out = random.tensor("out");
+  const c10::Device device =
+      is_sharded(out) ? meta_of(out).local.device() : out.device();
+  const at::Tensor order =
+      draw_permutation(n, random.key()).to(device, out.scalar_type());
+  random.finish(replicated_result(call, order));
+}
+
+at::Tensor draw_permutation(int64_t n, PhiloxKey key) {
+  const at::Tensor words = draw_values(
+      Extent(at::IntArrayRef(n)), at::kLong, at::kCPU,
+      {.kind = Kind::kInteger, .range = 0}, key);
+  return at::argsort(words, /*stable=*/true, /*dim=*/0);
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,199 @@
+#include <tensor/random/table.h>
+
+#include <string_view>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/enum_tag.h>
+#include <c10/util/Exception.h>
+#include <tensor/decision.h>
+#include <tensor/random/plain.h>
+#include <tensor/random/random_call.h>
+#include <tensor/ways.h>
+
+namespace tessera::detail {
+
+namespace {
+
+struct Entry {
+  std::string_view name;  // of all overloads that no longer entry names
+  SpecialKernel kernel;
+};
+
+constexpr Entry kTable[] = {
+    {"aten::rand", fill_kernel},
+    {"aten::randn", fill_kernel},
+    {"aten::randint", fill_kernel},
+    {"aten::rand_like", fill_kernel},
+    {"aten::randn_like", fill_kernel},
+    {"aten::randint_like", fill_kernel},
+    {"aten::uniform", fill_kernel},
+    {"aten::uniform_", fill_kernel},
+    {"aten::normal_", fill_kernel},
+    {"aten::normal_functional", fill_kernel},
+    {"aten::normal.out", fill_kernel},
+    {"aten::normal.float_float_out", fill_kernel},
+    {"aten::normal", normal_kernel},
+    {"aten::random", fill_kernel},
+    {"aten::random_", fill_kernel},
+    {"aten::bernoulli_.float", fill_kernel},
+    {"aten::bernoulli.p", fill_kernel},
+    {"aten::bernoulli.float_out", fill_kernel},
+    {"aten::bernoulli", bernoulli_kernel},
+    {"aten::bernoulli_", bernoulli_kernel},
+    {"aten::exponential", fill_kernel},
+    {"aten::exponential_", fill_kernel},
+    {"aten::geometric", fill_kernel},
+    {"aten::geometric_", fill_kernel},
+    {"aten::log_normal", fill_kernel},
+    {"aten::log_normal_", fill_kernel},
+    {"aten::cauchy", fill_kernel},
+    {"aten::cauchy_", fill_kernel},
+    {"aten::native_dropout", dropout_kernel},
+    {"aten::_fused_dropout", dropout_kernel},
+    {"aten::rrelu_with_noise", rrelu_kernel},
+    {"aten::rrelu_with_noise_", rrelu_kernel},
+    {"aten::rrelu_with_noise_functional", rrelu_kernel},
+    {"aten::_standard_gamma", gamma_kernel},
+    {"aten::_sample_dirichlet", dirichlet_kernel},
+    {"aten::poisson", poisson_kernel},
+    {"aten::binomial", binomial_kernel},
+    {"aten::multinomial", multinomial_kernel},
+    {"aten::randperm", randperm_kernel},
+};
+
+SpecialKernel find_entry(std::string_view name) {
+  for (const Entry& entry : kTable) {
+    if (entry.name == name) {
+      return entry.kernel;
+    }
+  }
+  return nullptr;
+}
+
+// Fused kernels draw only where a probability is given, and then by themselves.
+double dropout_of(const OpCall& call) {
+  const auto& arguments = call.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& name = arguments[i].name();
+    if ((name == "dropout_p" || name == "dropout") &&
+        call.argument(i).isDouble()) {
+      return call.argument(i).toDouble();
+    }
+  }
+  return -1;
+}
+
+bool draws(const OpCall& call) {
+  return dropout_of(call) != 0;
+}
+
+bool is_attention_choice(const OpCall& call) {
+  return call.op().operator_name().name == "aten::_fused_sdp_choice";
+}
+
+// Gives a call that names no generator one that is equal on all ranks.
+bool give_generator(const OpCall& call, const Draw& draw) {
+  const auto& arguments = call.schema().arguments();
+  const bool on_host = call.mesh()->device_type() == at::kCPU;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool wants = arguments[i].type()->str() == "Generator?";
+    if (wants && call.argument(i).isNone() && on_host) {
+      const PhiloxKey key = key_of(draw);
+      call.argument(i) =
+          at::detail::createCPUGenerator((uint64_t{key.high} << 32) | key.low);
+      return true;
+    }
+  }
+  return false;
+}
+
+// An operator that is tagged as random and not in the table: of another
+// library, or a fused kernel. It runs on whole values, and what it draws
+// through ATen's operators is ours.
+void unlisted_kernel(const OpCall& call) {
+  const OpTraits& traits = traits_of(call.op());
+  if (is_attention_choice(call) && draws(call)) {
+    return call.finish(int64_t{0});  // the math form, whose dropout is ours
+  }
+  if (!draws(call)) {
+    return run_replicated(call, traits);
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      dropout_of(call) < 0, call.describe(),
+      ": the kernel draws its own dropout, which would differ between ranks; "
+      "set dropout to 0 and apply at::dropout() to the result");
+  const OperationDraws draws_of_call(call);
+  give_generator(call, call.mesh()->world().random_counters()->next());
+  run_replicated(call, traits);
+}
+
+bool is_drawn_by(const OpCall& call, SpecialKernel kernel) {
+  return listed_random_kernel(call.op().operator_name()) == kernel;
+}
+
+// By rejection: parameters are read in their layout, addends summed first.
+bool reads_summed(const OpCall& call) {
+  return is_drawn_by(call, gamma_kernel) || is_drawn_by(call, poisson_kernel) ||
+         is_drawn_by(call, binomial_kernel) ||
+         is_drawn_by(call, dirichlet_kernel);
+}
+
+bool reads_whole(const OpCall& call, const at::Tensor& t) {
+  if (is_drawn_by(call, dirichlet_kernel)) {
+    return t.dim() > 0 && is_sharded(t) &&
+           !spec_of(t).layout().cuts(t.dim() - 1).empty();
+  }
+  return is_drawn_by(call, multinomial_kernel) ||
+         listed_random_kernel(call.op().operator_name()) == nullptr;
+}
+
+void list_moves(const OpCall& call, MoveList& list) {
+  for (size_t i = 0; i < call.size(); ++i) {
+    for_each_tensor(call.argument(i), [&](const at::Tensor& t) {
+      if (!is_sharded(t) || (call.writes(i) && reads_whole(call, t))) {
+        return;
+      }
+      if (reads_whole(call, t)) {
+        list.value(i, t);
+      } else if (reads_summed(call) && !call.writes(i)) {
+        list.shard(i, t, summed_placements(spec_of(t)));
+      } else {
+        list.fresh(i, t);
+      }
+    });
+  }
+}
+
+}  // namespace
+
+SpecialMoves random_moves(const c10::OperatorHandle& op) {
+  return random_kernel(op) != nullptr ? list_moves : nullptr;
+}
+
+SpecialKernel listed_random_kernel(const c10::OperatorName& name) {
+  if (!name.overload_name.empty()) {
+    if (const SpecialKernel kernel =
+            find_entry(name.name + "." + name.overload_name)) {
+      return kernel;
+    }
+  }
+  return find_entry(name.name);
+}
+
+SpecialKernel random_kernel(const c10::OperatorHandle& op) {
+  if (!op.hasTag(at::Tag::nondeterministic_seeded) ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
+    return nullptr;
+  }
+  const SpecialKernel listed = listed_random_kernel(op.operator_name());
+  return listed != nullptr ? listed : unlisted_kernel;
+}
+
+void skip_random(const OpCall& call) {
+  if (listed_random_kernel(call.op().operator_name()) != nullptr ||
+      (draws(call) && !is_attention_choice(call))) {
+    take_draw(call);
+  }
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,38 @@
+// Which kernel draws for which operator.
+#pragma once
+
+#include <tensor/op_traits.h>
+#include <tensor/random/philox.h>
+
+namespace tessera::detail {
+
+/// Returns the kernel of an operator that draws numbers (tag
+/// nondeterministic_seeded); nullptr for one that ATen decomposes.
+SpecialKernel random_kernel(const c10::OperatorHandle& op);
+/// Returns the kernel of an operator that we draw for ourselves, or nullptr.
+SpecialKernel listed_random_kernel(const c10::OperatorName& name);
+
+/// Returns what lists the moves of that kernel.
+SpecialMoves random_moves(const c10::OperatorHandle& op);
+
+/// Counts a call on a rank that holds none of its tensors.
+void skip_random(const OpCall& call);
+
+// Families, by file: fill_ops.cpp
+void fill_kernel(const OpCall& call);
+// tensor_ops.cpp: parameters are tensors
+void bernoulli_kernel(const OpCall& call);
+void normal_kernel(const OpCall& call);
+void dropout_kernel(const OpCall& call);
+void rrelu_kernel(const OpCall& call);
+// sample_ops.cpp: by rejection, or not element by element
+void gamma_kernel(const OpCall& call);
+void poisson_kernel(const OpCall& call);
+void binomial_kernel(const OpCall& call);
+void dirichlet_kernel(const OpCall& call);
+void multinomial_kernel(const OpCall& call);
+void randperm_kernel(const OpCall& call);
+/// Returns the numbers 0 .. n-1 in random order, on the host.
+at::Tensor draw_permutation(int64_t n, PhiloxKey key);
+
+}  // namespace tessera::detail
