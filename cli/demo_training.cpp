@@ -1,6 +1,7 @@
 // The demo's training: a module as a user would write it, the data, and the two
 // runs that are compared.
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
@@ -22,6 +23,12 @@
 
 namespace tessera::cli {
 namespace {
+
+// The first run of an operator without a sharding rule says so once, in the
+// middle of the progress bar.
+struct NoWarnings final : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
 
 constexpr int64_t kPointsPerArm = 256;
 constexpr double kLearningRate = 3e-3;
@@ -206,6 +213,8 @@ DemoResult train_demo(
   result.plain_seconds = seconds_since(begin);
   begin = std::chrono::steady_clock::now();
   run_ranks(options.ranks, [&] {
+    NoWarnings quiet;
+    const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
     train_rank(start, data, options, progress, result);
   });
   result.sharded_seconds = seconds_since(begin);

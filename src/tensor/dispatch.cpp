@@ -12,6 +12,7 @@
 #include <comm/call_cause.h>
 #include <tensor/dry_run.h>
 #include <tensor/random/plain.h>
+#include <tensor/random/table.h>
 #include <tensor/strict.h>
 #include <tensor/ways.h>
 #include <tessera/tensor/dtensor.h>
@@ -177,6 +178,9 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   std::optional<OperationDraws> draws;
   if (traits_of(op).is_random) {
     draws.emplace(call, /*counts=*/DryRun::current() == nullptr);
+    if (run_attention_with_dropout(call)) {
+      return;
+    }
   }
   op.callBoxedForDispatchKey(DispatchKey::CompositeImplicitAutograd, *stack);
 }

@@ -162,12 +162,15 @@ TEST(RandomCoverage, FusedKernelsWithDropoutAreRefused) {
   run_ranks(2, [] {
     const auto x =
         distribute_tensor(fractions({2, 2, 4, 8}), mesh_of({2}), {Shard(0)});
-    EXPECT_ERROR(
-        "apply at::dropout() to the result",
-        at::_scaled_dot_product_flash_attention_for_cpu(x, x, x, 0.5));
-    const auto without =
-        std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(x, x, x));
-    EXPECT_EQ(without.sizes(), x.sizes());
+    const auto attend = [&](double dropout) {
+      return testing::device() == at::kCPU
+                 ? std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+                       x, x, x, dropout))
+                 : std::get<0>(at::_scaled_dot_product_efficient_attention(
+                       x, x, x, {}, /*compute_log_sumexp=*/false, dropout));
+    };
+    EXPECT_ERROR("apply at::dropout() to the result", attend(0.5));
+    EXPECT_EQ(attend(0).sizes(), x.sizes());
   });
 }
 

@@ -155,7 +155,7 @@ void check_weights(
       replacement || samples <= weights.size(-1),
       "without replacement there can be at most ", weights.size(-1),
       " samples; got ", samples);
-  if (weights.is_cpu() && weights.numel() > 0) {
+  if (!weights.is_meta() && weights.numel() > 0) {
     call.check(
         weights.isfinite().all().item<bool>() &&
             weights.ge(0).all().item<bool>(),

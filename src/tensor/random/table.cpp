@@ -1,9 +1,12 @@
 #include <tensor/random/table.h>
 
+#include <limits>
 #include <string_view>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/enum_tag.h>
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 #include <tensor/decision.h>
 #include <tensor/random/plain.h>
@@ -187,6 +190,26 @@ SpecialKernel random_kernel(const c10::OperatorHandle& op) {
   }
   const SpecialKernel listed = listed_random_kernel(op.operator_name());
   return listed != nullptr ? listed : unlisted_kernel;
+}
+
+bool run_attention_with_dropout(const OpCall& call) {
+  if (call.op().operator_name().name != "aten::scaled_dot_product_attention" ||
+      dropout_of(call) == 0) {
+    return false;
+  }
+  const auto tensor = [&](size_t i) { return call.argument(i).toTensor(); };
+  std::optional<at::Tensor> mask = call.argument(3).toOptional<at::Tensor>();
+  if (mask && mask->scalar_type() == at::kBool) {
+    mask =
+        at::zeros_like(*mask, tensor(0).options())
+            .masked_fill(
+                mask->logical_not(), -std::numeric_limits<double>::infinity());
+  }
+  call.finish(std::get<0>(at::_scaled_dot_product_attention_math(
+      tensor(0), tensor(1), tensor(2), mask, dropout_of(call),
+      call.argument(5).toBool(), std::nullopt,
+      call.argument(6).toOptional<double>(), call.argument(7).toBool())));
+  return true;
 }
 
 void skip_random(const OpCall& call) {

@@ -15,6 +15,10 @@ SpecialKernel listed_random_kernel(const c10::OperatorName& name);
 /// Returns what lists the moves of that kernel.
 SpecialMoves random_moves(const c10::OperatorHandle& op);
 
+/// Runs attention with dropout in its math form, whose dropout is ours; tells
+/// whether the call is one. ATen would choose a fused kernel on some devices.
+bool run_attention_with_dropout(const OpCall& call);
+
 /// Counts a call on a rank that holds none of its tensors.
 void skip_random(const OpCall& call);
 
