@@ -141,7 +141,9 @@ int64_t on_several_dims(
       for (int64_t columns = 0; columns <= 7; ++columns) {
         const List shape{rows, columns};
         pairs.run(
-            shape, cases::plain_choices(shape, mesh),
+            shape,
+            is_long() && mesh.ndim() == 2 ? cases::rich_choices(shape, mesh)
+                                          : cases::plain_choices(shape, mesh),
             is_long() ? 1 : every_matrix);
       }
     }
