@@ -14,7 +14,7 @@ namespace tessera::cli {
 namespace {
 
 struct PlanOptions {
-  std::string mesh, shape, from, to;
+  std::string mesh, to_mesh, shape, from, to;
   std::string dtype = "f32";
   bool json = false;
 };
@@ -39,7 +39,9 @@ int show_plan(const PlanOptions& options) {
   const MeshShape mesh = parse_mesh(options.mesh);
   const auto shape = parse_shape(options.shape);
   const Layout source(shape, mesh, parse_placements(options.from));
-  const Layout target(shape, mesh, parse_placements(options.to));
+  const Layout target(
+      shape, options.to_mesh.empty() ? mesh : parse_mesh(options.to_mesh),
+      parse_placements(options.to));
   const RedistributePlan plan =
       plan_redistribution(source, target, element_size(options.dtype));
   if (options.json) {
@@ -60,6 +62,9 @@ void add_plan(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<PlanOptions>();
   plan->add_option("--mesh", options->mesh, "2x4, or with names dp=2,tp=4")
       ->required();
+  plan->add_option(
+      "--to-mesh", options->to_mesh,
+      "the mesh wanted, where it is another one; both hold ranks 0, 1, ...");
   plan->add_option("--shape", options->shape, "the global shape: 1024x1024")
       ->required();
   plan->add_option("--dtype", options->dtype, "f32 unless told");

@@ -40,7 +40,9 @@ MovingShard start(const PreparedPlan& plan, const at::Tensor& shard);
 
 /// An asynchronous move and the plan that it carries out.
 struct PendingMove {
-  std::shared_ptr<const PreparedPlan> plan;
+  PendingMove(std::shared_ptr<const PreparedPlan> of, MovingShard moving)
+      : plan(std::move(of)), shard(std::move(moving)) {}
+  std::shared_ptr<const PreparedPlan> plan;  // ends after the move
   MovingShard shard;
 };
 

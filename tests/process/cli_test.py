@@ -57,6 +57,8 @@ GOLDEN_CASES = {
     "show_json": 'show "[5, 4] S(0) R @ mesh(dp=2, tp=2)" --json',
     "show_rank_json": 'show --mesh 256x256 --shape 1048576x1048576 '
                       '--placements "S(0) S(1)" --rank 65535 --json',
+    "plan_other_mesh": 'plan --mesh dp=2,tp=2 --to-mesh 3 --shape 6x4 '
+                       '--from "P(sum) S(0)" --to "S(1)"',
     "plan_cut_first": 'plan --mesh dp=2,tp=4 --shape 1024x1024 --dtype f32 '
                       '--from "S(0) R" --to "R S(1)"',
     "plan_exchange": 'plan --mesh 2x4 --shape 1024x1024 --dtype bf16 '
