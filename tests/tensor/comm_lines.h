@@ -1,6 +1,7 @@
 // Lines of logs, explanations and plans, to be compared with each other.
 #pragma once
 
+#include <mutex>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -20,9 +21,17 @@ inline Lines lines_of(const std::vector<CommLogEntry>& entries) {
   return lines;
 }
 
+/// Held while a regular expression is used: the library's tables of character
+/// classes fill without a lock.
+inline std::mutex& regex_mutex() {
+  static std::mutex instance;
+  return instance;
+}
+
 /// Returns the lines of numbered steps in which ranks talk to each other, less
 /// number and cost: "all_gather tp: S(1) -> R, 4096 bytes".
 inline Lines step_lines(const std::string& text) {
+  const std::lock_guard<std::mutex> lock(regex_mutex());
   static const std::regex step(R"(\s*\d+\. (.* bytes), [^ ]+ s)");
   std::istringstream in(text);
   Lines lines;

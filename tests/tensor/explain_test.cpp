@@ -222,6 +222,7 @@ TEST(Explain, ForetellsThatAStaleViewIsGatheredAgain) {
 
 // Prices are the machine model's business.
 std::string without_times(const std::string& text) {
+  const std::lock_guard<std::mutex> lock(testing::regex_mutex());
   return testing::as_on_cpu(
       std::regex_replace(text, std::regex("[-+.e0-9]+ s\\b"), "T s"));
 }
