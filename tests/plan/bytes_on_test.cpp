@@ -82,28 +82,18 @@ int64_t check_pairs(
     const std::vector<Layout>& sources, const std::vector<Layout>& targets,
     size_t stride) {
   int64_t steps = 0;
-  size_t pair = 0;
-  for (const Layout& source : sources) {
-    for (const Layout& target : targets) {
-      if (pair++ % stride != 0) {
-        continue;
-      }
-      MachineModel model;
-      model.link.latency = pair % 2 == 0 ? 0 : model.link.latency;
-      for (const Step& step :
-           plan_redistribution(source, target, 4, model).steps) {
-        check(step);
-        ++steps;
-      }
-      if (!source.has_partial()) {
-        check(exchange_of(source, target));
-        ++steps;
-      }
-      if (testing::Test::HasFailure()) {
-        return steps;
-      }
-    }
-  }
+  cases::for_planned_pairs(
+      sources, targets, stride, [&](const RedistributePlan& plan) {
+        for (const Step& step : plan.steps) {
+          check(step);
+          ++steps;
+        }
+        if (!plan.source.has_partial()) {
+          check(exchange_of(plan.source, plan.target));
+          ++steps;
+        }
+        return !testing::Test::HasFailure();
+      });
   return steps;
 }
 

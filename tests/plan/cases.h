@@ -6,7 +6,7 @@
 
 #include <c10/util/Exception.h>
 #include <tessera/layout/layout.h>
-#include <tessera/plan/cost.h>
+#include <tessera/plan/redistribute_plan.h>
 
 namespace tessera::cases {
 
@@ -108,6 +108,27 @@ inline std::vector<NamedModel> models() {
       {"bytes", bytes},
       {"slow first", slow_first},
       {"fast first", fast_first}};
+}
+
+/// Plans every `stride`-th pair, every other one without latency, since plans
+/// have more steps then; returns after the first for which `f(plan)` is false.
+template <class F>
+void for_planned_pairs(
+    const std::vector<Layout>& sources, const std::vector<Layout>& targets,
+    size_t stride, F f) {
+  size_t pair = 0;
+  for (const Layout& source : sources) {
+    for (const Layout& target : targets) {
+      if (pair++ % stride != 0) {
+        continue;
+      }
+      MachineModel model;
+      model.link.latency = pair % 2 == 0 ? 0 : model.link.latency;
+      if (!f(plan_redistribution(source, target, 4, model))) {
+        return;
+      }
+    }
+  }
 }
 
 }  // namespace tessera::cases

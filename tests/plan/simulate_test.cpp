@@ -13,24 +13,15 @@ int64_t run_pairs(
     const std::vector<Layout>& sources, const std::vector<Layout>& targets,
     size_t stride) {
   int64_t count = 0;
-  size_t pair = 0;
-  for (const Layout& source : sources) {
-    for (const Layout& target : targets) {
-      if (pair++ % stride != 0) {
-        continue;
-      }
-      // Without latency plans have more steps.
-      MachineModel model;
-      model.link.latency = pair % 2 == 0 ? 0 : model.link.latency;
-      const auto plan = plan_redistribution(source, target, 4, model);
-      const std::string failure = simulation::Simulator(plan).run();
-      EXPECT_EQ(failure, "") << source << "\n" << target << "\n" << plan;
-      if (!failure.empty()) {
-        return count;
-      }
-      ++count;
-    }
-  }
+  cases::for_planned_pairs(
+      sources, targets, stride, [&](const RedistributePlan& plan) {
+        const std::string failure = simulation::Simulator(plan).run();
+        EXPECT_EQ(failure, "") << plan.source << "\n"
+                               << plan.target << "\n"
+                               << plan;
+        ++count;
+        return failure.empty();
+      });
   return count;
 }
 
