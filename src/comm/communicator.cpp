@@ -247,7 +247,10 @@ CommunicatorImpl& impl_of(const Communicator& group) {
 }
 
 bool can_pull(const Communicator& group) {
-  static const bool packs = std::getenv("TESSERA_PACK") != nullptr;
+  static const bool packs = [] {
+    const char* value = std::getenv("TESSERA_PACK");
+    return value != nullptr && std::string(value) == "1";
+  }();
   return !packs && impl_of(group).shares_memory();
 }
 

@@ -254,7 +254,8 @@ at::Tensor moved(
     local = local.to(*options.forward_dtype);
   }
   auto plan = detail::prepared_plan(*source, mesh, placements);
-  if (plan->target->layout() == spec_of(tensor).layout() &&
+  if (mesh == source->mesh() &&
+      plan->target->layout() == spec_of(tensor).layout() &&
       plan->target->dtype() == spec_of(tensor).dtype()) {
     return detail::wrap_shared(tensor);  // other words for the same placements
   }

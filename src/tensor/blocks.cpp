@@ -1,8 +1,11 @@
 #include <tensor/blocks.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <list>
+#include <memory>
 #include <mutex>
-#include <unordered_map>
+#include <vector>
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
@@ -59,35 +62,45 @@ class Blocks final : public c10::Allocator {
 
   void* take(size_t size) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = free_.find(size);
-    if (found == free_.end()) {
+    const auto found = std::find_if(
+        free_.rbegin(), free_.rend(),
+        [size](const Block& block) { return block.size == size; });
+    if (found == free_.rend()) {
       return nullptr;
     }
-    void* data = found->second;
-    free_.erase(found);
+    void* data = found->data;
+    free_.erase(std::next(found).base());
     kept_ -= size;
     return data;
   }
 
-  bool keep(const Block& block) {
+  // Keeps a block; the oldest ones make room, so that sizes that do not come
+  // back do not stay. Returns what is to be freed.
+  std::vector<Block> keep(const Block& block) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (block.size > limit_ || kept_ > limit_ - block.size) {
-      return false;
+    if (block.size > limit_) {
+      return {block};
     }
-    free_.emplace(block.size, block.data);
+    std::vector<Block> dropped;
+    while (kept_ > limit_ - block.size) {
+      dropped.push_back(free_.front());
+      kept_ -= free_.front().size;
+      free_.pop_front();
+    }
+    free_.push_back(block);
     kept_ += block.size;
-    return true;
+    return dropped;
   }
 
   static void give_back(void* context) {
     const std::unique_ptr<Block> block(static_cast<Block*>(context));
-    if (!instance().keep(*block)) {
-      c10::free_cpu(block->data);
+    for (const Block& dropped : instance().keep(*block)) {
+      c10::free_cpu(dropped.data);
     }
   }
 
   std::mutex mutex_;
-  std::unordered_multimap<size_t, void*> free_;  // by size
+  std::list<Block> free_;  // at most a few hundred, oldest first
   size_t kept_ = 0;
   const size_t limit_ = limit_from_environment();
 };

@@ -5,7 +5,8 @@
 // times what filling it costs: a 16 MiB shard spends most of its redistribution
 // there. So large CPU blocks are kept when their tensor dies and given to the
 // next one of that size, as LibTorch does on GPUs. The process keeps at most
-// 256 MiB of them, or TESSERA_BLOCK_CACHE_MIB; 0 keeps none.
+// 256 MiB of them, or TESSERA_BLOCK_CACHE_MIB; the oldest give way; 0 keeps
+// none.
 #pragma once
 
 #include <ATen/core/Tensor.h>

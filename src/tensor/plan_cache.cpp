@@ -2,6 +2,7 @@
 // for.
 #include <unordered_map>
 
+#include <base/hash.h>
 #include <tensor/prepared_plan.h>
 #include <tessera/tensor/machine_model.h>
 
@@ -25,12 +26,10 @@ struct Key {
 
 struct KeyHash {
   size_t operator()(const Key& key) const {
-    size_t hash = std::hash<const void*>()(key.source);
-    hash = hash * 31 + std::hash<const void*>()(key.mesh);
-    for (const Placement& p : key.placements) {
-      hash = hash * 31 + hash_value(p);
-    }
-    return hash;
+    const size_t addresses = base::hash_combine(
+        std::hash<const void*>()(key.source),
+        std::hash<const void*>()(key.mesh));
+    return base::hash_combine(addresses, key.placements);
   }
 };
 

@@ -125,6 +125,11 @@ Distance distance_of(
   at::Tensor distance = a.sub(b).abs();
   distance.masked_fill_(a.eq(b).logical_or(both_nan), 0.0);
   distance.masked_fill_(at::isnan(distance), INFINITY);
+  if (c10::isIntegralType(local.scalar_type(), /*includeBool=*/true)) {
+    // Neighbours beyond 2^53 are one double.
+    const at::Tensor unequal = first.ne(local).cpu().flatten();
+    distance.masked_fill_(unequal.logical_and(distance.eq(0)), 1.0);
+  }
   const at::Tensor differs = distance.gt(0).logical_and(
       distance.gt(bound).logical_or(distance.eq(INFINITY)));
   Distance result;

@@ -66,6 +66,19 @@ TEST(Redistribute, MovesBetweenMeshes) {
   });
 }
 
+TEST(Redistribute, MovesToAnotherDeviceTypeEvenWhereThePlacementsStay) {
+  run_ranks(2, [] {
+    const at::Tensor x = by_definition::make({4}, mesh_of({2}), {Shard(0)});
+    const DeviceMesh meta = init_device_mesh(at::kMeta, {2});
+    for (const Placement& to : {Shard(0), Replicate()}) {
+      const at::Tensor y = redistribute(x, meta, {to});
+      EXPECT_EQ(device_mesh(y), meta);
+      EXPECT_TRUE(y.is_meta());
+      EXPECT_TRUE(to_local(y).is_meta());
+    }
+  });
+}
+
 TEST(Redistribute, TakesTheSameRanksInAnotherShape) {
   run_ranks(4, [] {
     const DeviceMesh square = mesh_of({2, 2}, {"dp", "tp"});
