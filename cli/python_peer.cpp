@@ -58,11 +58,15 @@ PythonPeer::PythonPeer(
     throw std::runtime_error(std::string("pipe: ") + std::strerror(errno));
   }
   pid_ = start(words, to[0], from[1], nothing);
+  const int error = errno;
   close(to[0]);
   close(from[1]);
   close(nothing);
   input_ = to[1];
   output_ = from[0];
+  if (pid_ < 0) {
+    throw std::runtime_error(std::string("fork: ") + std::strerror(error));
+  }
 }
 
 PythonPeer::~PythonPeer() {

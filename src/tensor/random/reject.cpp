@@ -128,6 +128,9 @@ double draw_gamma(double alpha, ElementWords& words) {
   if (!(alpha > 0)) {
     return alpha == 0 ? 0 : std::numeric_limits<double>::quiet_NaN();
   }
+  if (std::isinf(alpha)) {
+    return alpha;  // no draw would be accepted
+  }
   // A variate of shape alpha + 1 times u^(1 / alpha) has shape alpha.
   const double scale = alpha < 1 ? std::pow(words.uniform(), 1 / alpha) : 1;
   const double d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3;

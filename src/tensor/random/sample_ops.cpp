@@ -101,7 +101,8 @@ void normalise_rows(const at::Tensor& rows) {
       sum += row[i];
     }
     for (int64_t i = 0; i < length; ++i) {
-      row[i] = sum > 0 ? row[i] / sum : 1.0 / static_cast<double>(length);
+      // All of them may round to 0; a NaN stays one.
+      row[i] = sum == 0 ? 1.0 / static_cast<double>(length) : row[i] / sum;
     }
     row += length;
   }
@@ -184,15 +185,24 @@ void poisson_kernel(const OpCall& call) {
       }));
 }
 
+const at::Tensor* tensor_drawn_like(
+    const std::vector<const at::Tensor*>& parameters, at::IntArrayRef shape) {
+  for (const at::Tensor* t : parameters) {
+    if (is_sharded(*t) && t->sizes() == shape) {
+      return t;
+    }
+  }
+  return nullptr;
+}
+
 void binomial_kernel(const OpCall& call) {
   const RandomCall random(call);
   const at::Tensor count = random.tensor("count");
   const at::Tensor p = random.tensor("prob");
   const auto shape = at::infer_size(count.sizes(), p.sizes());
-  const at::IntArrayRef wanted(shape);
-  const at::Tensor like = count.sizes() == wanted ? count
-                          : p.sizes() == wanted   ? p
-                                                  : count.expand(wanted);
+  const at::Tensor* given = tensor_drawn_like({&count, &p}, shape);
+  const at::Tensor like =
+      given != nullptr ? *given : (is_sharded(count) ? count : p).expand(shape);
   random.finish(map_elements(
       random, like, count.scalar_type(), {count, p},
       [](const Data& data, int64_t i, ElementWords& words) {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/zeros_like.h>
@@ -110,6 +111,14 @@ bool give_generator(const OpCall& call, const Draw& draw) {
   return false;
 }
 
+// On ranks outside the mesh too, so that all count alike.
+void check_no_fused_dropout(const OpCall& call) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      dropout_of(call) <= 0, call.describe(),
+      ": the kernel draws its own dropout, which would differ between ranks; "
+      "set dropout to 0 and apply at::dropout() to the result");
+}
+
 // An operator that is tagged as random and not in the table: of another
 // library, or a fused kernel. It runs on whole values, and what it draws
 // through ATen's operators is ours.
@@ -121,10 +130,7 @@ void unlisted_kernel(const OpCall& call) {
   if (!draws(call)) {
     return run_replicated(call, traits);
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      dropout_of(call) < 0, call.describe(),
-      ": the kernel draws its own dropout, which would differ between ranks; "
-      "set dropout to 0 and apply at::dropout() to the result");
+  check_no_fused_dropout(call);
   const OperationDraws draws_of_call(call);
   give_generator(call, call.mesh()->world().random_counters()->next());
   run_replicated(call, traits);
@@ -150,7 +156,29 @@ bool reads_whole(const OpCall& call, const at::Tensor& t) {
          listed_random_kernel(call.op().operator_name()) == nullptr;
 }
 
+// A second parameter comes to the layout of the first, or whole.
+void list_binomial_moves(const OpCall& call, MoveList& list) {
+  const at::Tensor& count = call.argument(0).toTensor();
+  const at::Tensor& p = call.argument(1).toTensor();
+  const auto shape = at::infer_size(count.sizes(), p.sizes());
+  const at::Tensor* like = tensor_drawn_like({&count, &p}, shape);
+  for (size_t i = 0; i < 2; ++i) {
+    const at::Tensor& t = call.argument(i).toTensor();
+    if (!is_sharded(t)) {
+      continue;
+    }
+    if (like != nullptr && t.sizes() == at::IntArrayRef(shape)) {
+      list.shard(i, t, summed_placements(spec_of(*like)));
+    } else {
+      list.value(i, t);
+    }
+  }
+}
+
 void list_moves(const OpCall& call, MoveList& list) {
+  if (is_drawn_by(call, binomial_kernel)) {
+    return list_binomial_moves(call, list);
+  }
   for (size_t i = 0; i < call.size(); ++i) {
     for_each_tensor(call.argument(i), [&](const at::Tensor& t) {
       if (!is_sharded(t) || (call.writes(i) && reads_whole(call, t))) {
@@ -213,8 +241,12 @@ bool run_attention_with_dropout(const OpCall& call) {
 }
 
 void skip_random(const OpCall& call) {
-  if (listed_random_kernel(call.op().operator_name()) != nullptr ||
-      (draws(call) && !is_attention_choice(call))) {
+  const bool listed =
+      listed_random_kernel(call.op().operator_name()) != nullptr;
+  if (!listed && !is_attention_choice(call)) {
+    check_no_fused_dropout(call);
+  }
+  if (listed || (draws(call) && !is_attention_choice(call))) {
     take_draw(call);
   }
 }

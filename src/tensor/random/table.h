@@ -15,6 +15,11 @@ SpecialKernel listed_random_kernel(const c10::OperatorName& name);
 /// Returns what lists the moves of that kernel.
 SpecialMoves random_moves(const c10::OperatorHandle& op);
 
+/// Returns the parameter whose layout the result of `shape` takes: the first
+/// sharded one of that shape, or nullptr.
+const at::Tensor* tensor_drawn_like(
+    const std::vector<const at::Tensor*>& parameters, at::IntArrayRef shape);
+
 /// Runs attention with dropout in its math form, whose dropout is ours; tells
 /// whether the call is one. ATen would choose a fused kernel on some devices.
 bool run_attention_with_dropout(const OpCall& call);
