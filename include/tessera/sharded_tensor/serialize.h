@@ -1,0 +1,53 @@
+// Serialisation of specs and metadata: versioned, checked, data only.
+//
+// Bytes:  "TESS" | u16 version | u16 kind | u64 payload length | payload |
+//         u64 checksum of all that precedes; little endian
+// Text:   "tessera 1 KIND" and one line per field
+// A reader refuses what it does not know wholly: another version, a wrong
+// checksum, a count beyond the bytes that are left, a value out of range, bytes
+// that follow. Nothing in it is executed, and memory stays within a small
+// multiple of the input.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <tessera/sharded_tensor/metadata.h>
+#include <tessera/sharded_tensor/sharding_spec.h>
+
+namespace tessera::sharded_tensor {
+
+/// How serialize() writes; deserialize() tells by itself.
+enum class Format : uint8_t { kBytes, kText };
+
+std::string serialize(const RemoteDevice& value, Format = Format::kBytes);
+std::string serialize(const ShardMetadata& value, Format = Format::kBytes);
+std::string serialize(const TensorProperties& value, Format = Format::kBytes);
+std::string serialize(
+    const ShardedTensorMetadata& value, Format = Format::kBytes);
+std::string serialize(
+    const DevicePlacementSpec& value, Format = Format::kBytes);
+/// Writes a chunk or enumerable spec, or a user's spec that has an encode().
+std::string serialize(const ShardingSpec& value, Format = Format::kBytes);
+
+/// Reads what serialize() wrote of a T: one of the types above, ShardingSpecPtr
+/// for a spec. Throws ValueError for anything else.
+/// Example: auto m = deserialize<ShardedTensorMetadata>(bytes);
+template <class T>
+T deserialize(std::string_view text);
+
+template <>
+RemoteDevice deserialize(std::string_view text);
+template <>
+ShardMetadata deserialize(std::string_view text);
+template <>
+TensorProperties deserialize(std::string_view text);
+template <>
+ShardedTensorMetadata deserialize(std::string_view text);
+template <>
+DevicePlacementSpec deserialize(std::string_view text);
+template <>
+ShardingSpecPtr deserialize(std::string_view text);
+
+}  // namespace tessera::sharded_tensor
