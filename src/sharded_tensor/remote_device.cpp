@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <ostream>
 #include <string_view>
 
@@ -17,12 +18,13 @@ constexpr std::string_view kRankPrefix = "rank:";
 // The parser of devices keeps the low bits of an index that is too large.
 c10::Device parse_device(const std::string& text) {
   const c10::Device device(text);
+  const size_t colon = text.find(':');
   TORCH_CHECK(
-      !device.has_index() ||
-          text.ends_with(':' + std::to_string(device.index())),
-      "RemoteDevice: the index of a device must fit into ",
-      8 * sizeof(c10::DeviceIndex), " bits and be written plainly; got '", text,
-      "'");
+      colon == std::string::npos ||
+          text.substr(colon + 1) == std::to_string(device.index()),
+      "RemoteDevice: the index of a device is at most ",
+      static_cast<int>(std::numeric_limits<c10::DeviceIndex>::max()), "; got '",
+      text, "'");
   return device;
 }
 
