@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Everything that is too long for `make test`: the unit and threads tests under
 # AddressSanitizer with UndefinedBehaviorSanitizer, then under ThreadSanitizer,
-# clang-tidy, all tests in their long forms (TESSERA_LONG=1), and bugs planted in
-# the planner that its tests must find. Runs every part, and fails at the end when
-# one of them failed.
+# clang-tidy, all tests in their long forms (TESSERA_LONG=1), a million damaged
+# inputs of the reader of saved metadata, and bugs planted in the planner that its
+# tests must find. Runs every part, and fails at the end when one of them failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,6 +28,7 @@ part "ThreadSanitizer" sanitized tsan
 part "build" scripts/build.sh dev
 part "clang-tidy" scripts/tidy.sh
 part "long forms" long_forms
+part "fuzzing" scripts/fuzz.sh
 part "planted bugs" python3 -B tests/plan/planted_bugs.py
 if [ ${#failed[@]} != 0 ]; then
   printf 'check-long: failed: %s\n' "${failed[@]}"
