@@ -34,10 +34,9 @@ struct Loggers {
 }  // namespace
 
 Logger& get_or_create_logger(const std::string& handler) {
-  // Never destroyed: other threads may log while the program ends.
-  static auto* const loggers = new Loggers;
-  const std::lock_guard<std::mutex> lock(loggers->mutex);
-  return loggers->by_name.try_emplace(handler, "sharding-spec-" + handler)
+  static Loggers loggers;
+  const std::lock_guard<std::mutex> lock(loggers.mutex);
+  return loggers.by_name.try_emplace(handler, "sharding-spec-" + handler)
       .first->second;
 }
 

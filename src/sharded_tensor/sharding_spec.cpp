@@ -17,7 +17,7 @@ ChunkShardingSpec::ChunkShardingSpec(
     : dim_(dim), placements_(std::move(placements)) {}
 
 ChunkShardingSpec::ChunkShardingSpec(
-    const std::string& dim, std::vector<RemoteDevice> /*placements*/)
+    const std::string& dim, const std::vector<RemoteDevice>& /*placements*/)
     : dim_(0) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "ChunkShardingSpec: dims have no names; got '", dim,

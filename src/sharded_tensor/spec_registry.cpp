@@ -17,9 +17,8 @@ struct Registry {
 };
 
 Registry& registry() {
-  // Never destroyed: other threads may read specs while the program ends.
-  static auto* const instance = new Registry;
-  return *instance;
+  static Registry instance;
+  return instance;
 }
 
 }  // namespace

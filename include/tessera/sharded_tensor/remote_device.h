@@ -14,12 +14,17 @@ namespace tessera::sharded_tensor {
 /// Where a shard lives: "rank:0/cuda:0", "worker1/cpu", or a device alone.
 class RemoteDevice {
  public:
+  // Implicit, so that lists of placements are lists of texts.
+  // NOLINTBEGIN(google-explicit-constructor)
+
   /// Parses "OWNER/DEVICE", "OWNER" (on the CPU) or "DEVICE"; OWNER is
   /// "rank:N" or the name of a worker. Example: RemoteDevice("rank:0/cpu").
   RemoteDevice(const std::string& text);
   RemoteDevice(const char* text) : RemoteDevice(std::string(text)) {}
   /// A device that belongs to nobody.
   RemoteDevice(c10::Device device) : device_(device) {}
+  // NOLINTEND(google-explicit-constructor)
+
   /// A device of a rank.
   RemoteDevice(int64_t rank, c10::Device device);
 

@@ -27,6 +27,7 @@ class PlacementSpec {
 /// An entity on one device. Example: DevicePlacementSpec("rank:0/cuda:0").
 class DevicePlacementSpec : public PlacementSpec {
  public:
+  // NOLINTNEXTLINE(google-explicit-constructor): a place is what it says
   DevicePlacementSpec(RemoteDevice where) : device(std::move(where)) {}
   RemoteDevice device;
   friend bool operator==(
@@ -78,7 +79,7 @@ class ChunkShardingSpec : public ShardingSpec {
   ChunkShardingSpec(int64_t dim, std::vector<RemoteDevice> placements);
   /// Dims have no names: throws NotImplementedError.
   ChunkShardingSpec(
-      const std::string& dim, std::vector<RemoteDevice> placements);
+      const std::string& dim, const std::vector<RemoteDevice>& placements);
 
   /// Returns the dim as it was given; -1 is the last one.
   int64_t dim() const { return dim_; }
