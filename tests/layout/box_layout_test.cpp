@@ -65,16 +65,52 @@ TEST(BoxLayout, BecomesTheMeshThatItCameFrom) {
         "[7, 5] S(0) S(1) @ mesh(2, 3)", "[9, 2] S(0) @ mesh(4)",
         "[8] S(0) @ mesh(4; ranks 3 1 9 0)", "[1] S(0) @ mesh(3)",
         "[4, 4, 4] S(0) S(2) @ mesh(2, 2; ranks 3 2 1 0)",
-        "[1, 5] S(0) @ mesh(2)"}) {
+        "[1, 5] S(0) @ mesh(2)", "[8] RS(0,[3,5]) @ mesh(2)",
+        "[8, 6] RS(0,[3,5]) RS(1,[1,2,3]) @ mesh(2, 3)",
+        "[8, 6] S(0) RS(1,[1,5]) @ mesh(4, 2; ranks 7 6 5 4 3 2 1 0)",
+        "[8, 6, 5] RS(0,[7,1]) S(1) RS(2,[4,1]) @ mesh(2, 3, 2)",
+        "[8] RS(0,[0,3,0,5,0]) @ mesh(5)", "[8] RS(0,[0,8]) @ mesh(2)",
+        "[8] RS(0,[4,4,0]) @ mesh(3)",
+        "[2, 8] RS(1,[3,0,0,5]) @ mesh(4; ranks 4 9 1 0)"}) {
     EXPECT_EQ(as_mesh(BoxLayout::from(parse_layout(text).layout)), text);
   }
 }
 
-TEST(BoxLayout, IsNoMeshWhereTheTilesAreNoGridOfCeilChunks) {
+TEST(BoxLayout, IsARaggedMeshWhereTheGridHasOtherCutPoints) {
+  // Nested chunks are not flat ones: 3 + 2 are 2 1 1 1.
+  EXPECT_EQ(
+      as_mesh(
+          BoxLayout::from(parse_layout("[5] S(0) S(0) @ mesh(2, 2)").layout)),
+      "[5] RS(0,[2,1,1,1]) @ mesh(4)");
+  // Ceil chunks stay Shard, whatever place the empty tile has.
+  EXPECT_EQ(
+      as_mesh(
+          BoxLayout::from(parse_layout("[4] RS(0,[2,0,2]) @ mesh(3)").layout)),
+      "[4] S(0) @ mesh(3; ranks 0 2 1)");
+}
+
+TEST(BoxLayout, PutsEmptyTilesOfARaggedMeshWhereTheirOffsetsAre) {
+  const auto with_empty = [](int64_t offset) {
+    return as_mesh(BoxLayout(
+        {8},
+        {{{{3}, {5}}, 1, ""}, {{{offset}, {0}}, 2, ""}, {{{0}, {3}}, 0, ""}}));
+  };
+  EXPECT_EQ(with_empty(0), "[8] RS(0,[0,3,5]) @ mesh(3; ranks 2 0 1)");
+  EXPECT_EQ(with_empty(3), "[8] RS(0,[3,0,5]) @ mesh(3; ranks 0 2 1)");
+  EXPECT_EQ(with_empty(8), "[8] RS(0,[3,5,0]) @ mesh(3)");
+  EXPECT_EQ(with_empty(4), std::nullopt);  // inside another tile
+  // Empty in another dim than the one that is cut.
+  EXPECT_EQ(
+      as_mesh(BoxLayout(
+          {8, 2}, {{{{0, 0}, {3, 2}}, 0, ""},
+                   {{{3, 0}, {5, 2}}, 1, ""},
+                   {{{3, 0}, {5, 0}}, 2, ""}})),
+      std::nullopt);
+}
+
+TEST(BoxLayout, IsNoMeshWhereTheTilesAreNoGrid) {
   for (const char* text :
        {"[8] SS(0,2) @ mesh(2)",          // two boxes per rank
-        "[8] RS(0,[3,5]) @ mesh(2)",      // other cut points
-        "[5] S(0) S(0) @ mesh(2, 2)",     // nested chunks are not flat ones
         "[1, 8] S(0) S(1) @ mesh(2, 2)",  // empty tiles off a single dim
         "[4] S(0) @ mesh(1)",             // a single tile
         "[0] S(0) @ mesh(2)",             // every layout fits
