@@ -1,5 +1,5 @@
 // Sharded tensors of given or random values.
-#include <ATen/ops/empty.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <sharded_tensor/random_fill.h>
 #include <sharded_tensor/state.h>

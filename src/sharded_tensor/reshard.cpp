@@ -1,4 +1,5 @@
 // gather, scatter and reshard: each is one exchange between two tilings.
+#include <ATen/core/grad_mode.h>
 #include <base/text.h>
 #include <c10/util/Exception.h>
 #include <comm/call_cause.h>
