@@ -1,9 +1,10 @@
-// Combining hashes of the parts of a value.
+// Combining hashes of the parts of a value, and of bytes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 namespace tessera::base {
@@ -25,6 +26,16 @@ size_t hash_combine(size_t seed, const std::vector<T>& parts) {
     seed = hash_combine(seed, std::hash<T>{}(part));
   }
   return seed;
+}
+
+/// Hashes bytes by FNV-1a: equal in every build and version. Pass the result of
+/// an earlier call to go on with more bytes.
+inline uint64_t hash_bytes(
+    std::string_view bytes, uint64_t hash = 0xcbf29ce484222325) {
+  for (const char c : bytes) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return hash;
 }
 
 }  // namespace tessera::base

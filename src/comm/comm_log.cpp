@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "comm/call_cause.h"
 #include "comm/engine/call_records.h"
@@ -48,11 +49,9 @@ std::vector<CommLogSum> sums_of(const std::vector<CommLogEntry>& entries) {
 // A number of what a rank recorded, bytes apart: equal on ranks that recorded
 // the same calls.
 int64_t fingerprint(const std::vector<CommLogEntry>& entries) {
-  uint64_t hash = 14695981039346656037ULL;  // FNV-1a
+  uint64_t hash = base::hash_bytes("");
   const auto add = [&](const std::string& text) {
-    for (const char c : text + '\n') {
-      hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211ULL;
-    }
+    hash = base::hash_bytes("\n", base::hash_bytes(text, hash));
   };
   for (const CommLogEntry& entry : entries) {
     add(entry.cause);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/hash.h"
+
 namespace tessera::detail {
 
 namespace {
@@ -21,11 +23,7 @@ uint64_t mixed(uint64_t x) {
 }  // namespace
 
 uint64_t stream_number(const std::string& name) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : name) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return hash | 1;
+  return base::hash_bytes(name) | 1;
 }
 
 void RandomCounters::set_seed(uint64_t seed) {

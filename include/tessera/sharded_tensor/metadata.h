@@ -20,7 +20,8 @@ namespace tessera::sharded_tensor {
 /// One shard: its box of the global tensor and where it lives.
 struct ShardMetadata {
   ShardMetadata() = default;
-  /// Throws unless there are as many offsets as sizes and none is negative.
+  /// Throws unless there are as many offsets as sizes, none is negative and
+  /// each sum of the two is below 2^63.
   ShardMetadata(
       std::vector<int64_t> offsets, std::vector<int64_t> sizes,
       std::optional<RemoteDevice> where = std::nullopt);

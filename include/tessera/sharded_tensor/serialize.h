@@ -28,7 +28,8 @@ std::string serialize(
     const ShardedTensorMetadata& value, Format = Format::kBytes);
 std::string serialize(
     const DevicePlacementSpec& value, Format = Format::kBytes);
-/// Writes a chunk or enumerable spec, or a user's spec that has an encode().
+/// Writes a chunk or enumerable spec, or a user's spec that has an encode();
+/// throws ValueError for one that has none.
 std::string serialize(const ShardingSpec& value, Format = Format::kBytes);
 
 /// Reads what serialize() wrote of a T: one of the types above, ShardingSpecPtr

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <utility>
@@ -55,9 +56,10 @@ class ShardingSpec {
   virtual bool equals(const ShardingSpec& other) const {
     return this == &other;
   }
-  /// Returns what serialize() writes and what the ranks of a group compare. A
-  /// spec that returns nothing is saved as the list of its shards; see
-  /// register_sharding_spec().
+  /// Returns what serialize() writes and what the ranks of a group compare;
+  /// register_sharding_spec() names what reads it. serialize() refuses a spec
+  /// that returns nothing; a sharded tensor is then saved with the list of its
+  /// shards.
   virtual std::string encode() const { return {}; }
   /// Returns the name of the type, for texts and for encode().
   virtual std::string name() const = 0;
@@ -118,8 +120,9 @@ class EnumerableShardingSpec : public ShardingSpec {
   std::vector<ShardMetadata> shards_;
 };
 
-/// Names the decoder of a user's spec, so that deserialize_spec() makes one of
-/// what its encode() returned. A second decoder of one name is an error.
+/// Names the decoder of a user's spec, so that deserialize<ShardingSpecPtr>()
+/// makes one of what its encode() returned. A second decoder of one name, and
+/// the name of a built-in spec, are errors.
 void register_sharding_spec(
     const std::string& name,
     std::function<ShardingSpecPtr(const std::string&)> decode);
@@ -135,7 +138,8 @@ ShardingSpecPtr infer_sharding_spec_from_shards_metadata(
 
 /// Returns ceil(n / chunks). 11 / 4 -> 3. Throws for chunks < 1.
 int64_t get_split_size(int64_t n, int64_t chunks);
-/// Returns the size of chunk i. 11 / 4 (split 3): 3, 3, 3, 2.
+/// Returns the size of chunk i. 11 / 4 (split 3): 3, 3, 3, 2. Throws for a
+/// negative argument.
 int64_t get_chunked_dim_size(int64_t n, int64_t split_size, int64_t i);
 /// Returns start and size of the chunk that `rank` holds of a dim of size n;
 /// throws where it holds none.
@@ -151,6 +155,7 @@ void check_tensor(
     const std::vector<ShardMetadata>& shards,
     const std::vector<int64_t>& sizes);
 /// Returns the part of a tensor that a shard's box says, sharing its memory.
+/// Throws where the box leaves the tensor; an empty one may lie behind the end.
 at::Tensor narrow_tensor(
     const at::Tensor& tensor, const ShardMetadata& metadata);
 

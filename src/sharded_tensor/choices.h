@@ -1,0 +1,29 @@
+// The values that a property can have, their codes in bytes and their words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <c10/core/Layout.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/core/ScalarType.h>
+
+namespace tessera::sharded_tensor::detail {
+
+/// Codes 0 .. count - 1; name() returns the word of one, or nothing where the
+/// code has no meaning.
+struct Choices {
+  uint8_t count;
+  std::string (*name)(uint8_t code);
+};
+
+/// false, true.
+extern const Choices kFlags;
+/// Every dtype, by LibTorch's number: f32, i64, ...
+extern const Choices kDtypes;
+/// Every layout, by LibTorch's number: strided, sparse, ...
+extern const Choices kLayouts;
+/// The memory formats of MemFormatEncoding.
+extern const Choices kMemoryFormats;
+
+}  // namespace tessera::sharded_tensor::detail
