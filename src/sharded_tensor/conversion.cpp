@@ -125,7 +125,8 @@ ShardingSpecPtr spec_of_layout(
         layout.placements()[0].dim(), std::move(placements));
   }
   std::vector<ShardMetadata> shards;
-  for (const Tile& tile : BoxLayout::from(layout).tiles()) {
+  const BoxLayout boxes = BoxLayout::from(layout);
+  for (const Tile& tile : boxes.tiles()) {
     shards.emplace_back(
         tile.box.offsets, tile.box.sizes,
         RemoteDevice(tile.rank, devices.at(tile.rank)));
