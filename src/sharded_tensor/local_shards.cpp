@@ -219,21 +219,11 @@ ShardedTensor init_from_local_shards(
 }
 
 ShardedTensor init_from_local_shards(
-    std::vector<Shard> local_shards,
-    const std::vector<std::optional<int64_t>>& sizes,
+    std::vector<Shard> local_shards, std::nullopt_t /*sizes*/,
     const ShardedTensorOptions& options) {
   constexpr const char* kCall = "init_from_local_shards";
   const detail::CallCause cause(kCall);
   const ProcessGroup& group = options.process_group;
-  const bool known = std::all_of(
-      sizes.begin(), sizes.end(), [](const auto& s) { return s.has_value(); });
-  if (known) {
-    std::vector<int64_t> given;
-    for (const auto& size : sizes) {
-      given.push_back(*size);
-    }
-    return init_from_local_shards(std::move(local_shards), given, options);
-  }
   detail::Agreement agreement(kCall, group);
   std::optional<ShardedTensorMetadata> mine;
   agreement.check([&] {
@@ -243,13 +233,8 @@ ShardedTensor init_from_local_shards(
         ": with unknown sizes each rank has exactly one shard, of at least one "
         "dim; got ",
         local_shards.size());
-    const auto rows = local_shards[0].tensor.sizes().vec();
-    mine = local_metadata(local_shards, rows, kCall);
-    for (size_t d = 1; d < sizes.size(); ++d) {
-      TORCH_CHECK_VALUE(
-          !sizes[d] || *sizes[d] == rows[d], kCall, ", rank ", rank(),
-          ": the shard has size ", rows[d], " in dim ", d, ", not ", *sizes[d]);
-    }
+    mine = local_metadata(
+        local_shards, local_shards[0].tensor.sizes().vec(), kCall);
   });
   auto parts = exchanged(mine, agreement);
   std::vector<int64_t> total = parts[0]->size;

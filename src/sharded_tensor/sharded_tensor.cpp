@@ -8,6 +8,7 @@
 #include <c10/util/accumulate.h>
 #include <sharded_tensor/state.h>
 #include <tessera/comm/world.h>
+#include <tessera/sharded_tensor/conversion.h>
 
 namespace tessera::sharded_tensor {
 
@@ -141,6 +142,29 @@ c10::Device ShardedTensor::device() const {
 
 bool ShardedTensor::is_meta() const {
   return device().is_meta();
+}
+
+const at::Tensor& ShardedTensor::graph_anchor() const {
+  return state_->anchor;
+}
+
+std::optional<ShardedTensor> ShardedTensor::grad() const {
+  if (state_->dtensor.defined()) {
+    const at::Tensor& gradient = state_->dtensor.grad();
+    return gradient.defined()
+               ? std::optional(from_dtensor(gradient, process_group()))
+               : std::nullopt;
+  }
+  std::vector<at::Tensor> gradients;
+  for (const Shard& shard : local_shards()) {
+    if (!shard.tensor.grad().defined()) {
+      return std::nullopt;
+    }
+    gradients.push_back(shard.tensor.grad());
+  }
+  TensorProperties properties = metadata().tensor_properties;
+  properties.requires_grad = false;
+  return detail::with_tensors(*state_, gradients, properties);
 }
 
 std::string to_string(const ShardedTensorBase& tensor) {

@@ -20,11 +20,11 @@ namespace tessera::sharded_tensor {
 ShardedTensor init_from_local_shards(
     std::vector<Shard> local_shards, const std::vector<int64_t>& sizes,
     const ShardedTensorOptions& options = {});
-/// The same with unknown global sizes: rows are counted together, in the order
-/// of the group; exactly one shard per rank, whose offsets are ignored.
+/// The same where nobody knows the global sizes: rows are counted together, in
+/// the order of the group. Exactly one shard per rank; its offsets are ignored.
+/// Example: init_from_local_shards({shard}, std::nullopt).
 ShardedTensor init_from_local_shards(
-    std::vector<Shard> local_shards,
-    const std::vector<std::optional<int64_t>>& sizes,
+    std::vector<Shard> local_shards, std::nullopt_t sizes,
     const ShardedTensorOptions& options = {});
 /// Makes a tensor of shards and the metadata of all; no communication.
 ShardedTensor init_from_local_shards_and_global_metadata(

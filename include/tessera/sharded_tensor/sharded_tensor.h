@@ -124,9 +124,14 @@ class ShardedTensor : public ShardedTensorBase {
   /// Returns the device of the first shard; without one, that of the metadata.
   c10::Device device() const;
   bool is_meta() const;
-  /// Returns the gradients of the shards, cut alike; undefined where this
-  /// rank has shards and the first one has no gradient.
+  /// Returns the gradients of the shards, cut alike; nothing where one of this
+  /// rank's shards has none.
   std::optional<ShardedTensor> grad() const;
+
+  /// Returns a tensor of no elements with this tensor's place in autograd's
+  /// graph: a rank without shards adds its sum to the loss, so that it takes
+  /// part in a backward that moves data.
+  const at::Tensor& graph_anchor() const;
 
   // Data movement. Collective over the group: arguments are compared between
   // ranks, and an error on one of them is thrown on all before data move.
