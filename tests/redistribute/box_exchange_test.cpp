@@ -229,11 +229,15 @@ TEST(ExchangeBoxes, TakesLazyViewsAndTensorsWithGradients) {
         whole_value({4, 4}, at::kComplexFloat).requires_grad_();
     const Communicator all = init().communicator();
     for (const at::Tensor& lazy :
-         {value.conj(), at::imag(value.conj()), value.t()}) {
+         {value.conj(), at::imag(value.conj()), value.t(),
+          at::_neg_view(at::real(value).clone())}) {
       const Tensors got = exchange_boxes(
           held_by(lazy, rows, true), rows, columns, lazy.scalar_type(), all);
       EXPECT_EQ(
-          difference(got, held_by(lazy.detach().resolve_conj(), columns)), "");
+          difference(
+              got,
+              held_by(lazy.detach().resolve_conj().resolve_neg(), columns)),
+          "");
       EXPECT_FALSE(got[0].requires_grad());
     }
   });
@@ -259,7 +263,33 @@ TEST(ExchangeBoxes, IsOneLineOfALog) {
   });
 }
 
-TEST(ExchangeBoxes, GoesThroughTheCpuBetweenKindsOfDevices) {
+TEST(ExchangeBoxes, PutsEachTensorOnTheDeviceOfItsTile) {
+  run_ranks(2, [] {
+    // Rank 1 has no tile here, so nothing but the layouts tells it to travel on
+    // the CPU.
+    const BoxLayout source({6}, {{{{0}, {6}}, 0, "cpu:0"}});
+    // A second kind of device that every build has; it keeps no values.
+    const BoxLayout target(
+        {6}, {{{{0}, {1}}, 1, "meta"},
+              {{{1}, {2}}, 0, "cpu:0"},
+              {{{3}, {3}}, 1, "cpu"}});
+    const at::Tensor value = whole_value({6}, at::kShort);
+    Tensors got = exchange_boxes(
+        held_by(value, source), source, target, at::kShort,
+        init().communicator());
+    if (rank() == 1) {
+      ASSERT_EQ(got.size(), 2U);
+      EXPECT_TRUE(got[0].is_meta());
+      EXPECT_EQ(got[0].sizes(), (List{1}));
+      got.erase(got.begin());
+      EXPECT_EQ(difference(got, {part(value, {{3}, {3}})}), "");
+    } else {
+      EXPECT_EQ(difference(got, held_by(value, target)), "");
+    }
+  });
+}
+
+TEST(ExchangeBoxes, GoesThroughTheCpuBetweenGpusAndCpus) {
   if (!at::hasCUDA()) {
     GTEST_SKIP() << "needs a second kind of device";
   }
