@@ -1,6 +1,5 @@
 #include <tensor/box_exchange.h>
 
-#include <unordered_map>
 #include <unordered_set>
 
 #include <ATen/ops/empty.h>
@@ -9,9 +8,8 @@
 #include <c10/util/accumulate.h>
 #include <comm/engine/call.h>
 #include <comm/pull.h>
-#include <plan/box_exchange.h>
 #include <tensor/blocks.h>
-#include <tensor/pieces.h>
+#include <tensor/box_moves.h>
 #include <tensor/step_label.h>
 #include <tessera/layout/notation.h>
 #include <tessera/plan/exchange.h>
@@ -56,19 +54,6 @@ c10::Device travel_device(
   return own ? *own : default_device(type.value_or(c10::kCPU));
 }
 
-// Where each tile lies in the flat buffer of its rank: tiles of a rank follow
-// one another.
-std::vector<int64_t> buffer_offsets(const std::vector<Tile>& tiles) {
-  std::unordered_map<int64_t, int64_t> used;
-  std::vector<int64_t> offsets;
-  for (const Tile& tile : tiles) {
-    int64_t& next = used[tile.rank];
-    offsets.push_back(next);
-    next += tile.box.numel();
-  }
-  return offsets;
-}
-
 std::vector<const Tile*> tiles_of(const BoxLayout& layout, int64_t rank) {
   std::vector<const Tile*> tiles;
   for (const Tile& tile : layout.tiles()) {
@@ -91,100 +76,6 @@ int64_t total_numel(const std::vector<const Tile*>& tiles) {
 at::Tensor part_of(const at::Tensor& flat, int64_t begin, const Box& box) {
   return flat.narrow(0, begin, box.numel()).view(box.sizes);
 }
-
-// What this rank sends and receives, prepared: counts per group rank and copies
-// between its buffers.
-class Moves {
- public:
-  Moves(
-      const BoxLayout& source, const BoxLayout& target,
-      const Communicator& group, bool by_pulls)
-      : source_(source.tiles()),
-        target_(target.tiles()),
-        from_(buffer_offsets(source_)),
-        to_(buffer_offsets(target_)),
-        by_pulls_(by_pulls) {
-    const auto size = static_cast<size_t>(group.size());
-    const auto here = static_cast<size_t>(group.rank());
-    const int64_t me = group.ranks()[here];
-    std::unordered_map<int64_t, size_t> places;
-    for (size_t g = 0; g < size; ++g) {
-      places[group.ranks()[g]] = g;
-    }
-    std::vector<std::vector<TilePair>> leaving(size), arriving(size);
-    for (const TilePair& pair : tile_pairs(source, target, me)) {
-      const int64_t from = source_[pair.source].rank;
-      const int64_t to = target_[pair.target].rank;
-      (to == me ? arriving[places[from]] : leaving[places[to]]).push_back(pair);
-    }
-    for (size_t g = 0; g < size; ++g) {
-      sent.push_back(add_sent(leaving[g]));
-      received.push_back(add_received(arriving[g], g == here));
-    }
-  }
-
-  std::vector<int64_t> sent;
-  std::vector<int64_t> received;
-  std::vector<Pieces> pulls;  // per group rank: its buffer -> my target
-  Pieces pack;                // my source -> send buffer
-  Pieces stay;                // my source -> my target
-  Pieces unpack;              // receive buffer -> my target
-
- private:
-  using Between = Pieces (*)(const Region& held, const Region& wanted);
-
-  // Adds the copies of a pair, shifted; returns its elements.
-  int64_t add(
-      Pieces& pieces, const TilePair& pair, Between between, int64_t from,
-      int64_t to) const {
-    int64_t count = 0;
-    for (Piece& piece : between(
-             region_of(source_[pair.source].box),
-             region_of(target_[pair.target].box))) {
-      piece.from += from;
-      piece.to += to;
-      count += piece.numel();
-      pieces.push_back(std::move(piece));
-    }
-    return count;
-  }
-
-  int64_t add_sent(const std::vector<TilePair>& pairs) {
-    int64_t count = 0;
-    Pieces unused;
-    for (const TilePair& pair : pairs) {
-      count +=
-          add(by_pulls_ ? unused : pack, pair, packing, from_[pair.source],
-              total_sent_ + count);
-    }
-    total_sent_ += count;
-    return count;
-  }
-
-  int64_t add_received(const std::vector<TilePair>& pairs, bool own) {
-    int64_t count = 0;
-    Pieces pulled;
-    Pieces& whole = by_pulls_ ? pulled : stay;
-    for (const TilePair& pair : pairs) {
-      const int64_t to = to_[pair.target];
-      count += own || by_pulls_
-                   ? add(whole, pair, pieces_between, from_[pair.source], to)
-                   : add(unpack, pair, unpacking, total_received_ + count, to);
-    }
-    pulls.push_back(std::move(pulled));
-    count = own ? 0 : count;
-    total_received_ += count;
-    return count;
-  }
-
-  const std::vector<Tile>& source_;
-  const std::vector<Tile>& target_;
-  const std::vector<int64_t> from_;
-  const std::vector<int64_t> to_;
-  const bool by_pulls_;
-  int64_t total_sent_ = 0;
-  int64_t total_received_ = 0;
-};
 
 // One rank's part in an exchange.
 class BoxExchange {
@@ -230,7 +121,7 @@ class BoxExchange {
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& held) const {
     const bool local = stays_in_place(source_, target_);
     const bool pulls = !local && can_pull(group_);
-    const Moves moves(source_, target_, group_, pulls);
+    const BoxMoves moves(source_, target_, group_, pulls);
     const at::Tensor input = buffer_from(held);
     const auto tiles = tiles_of(target_, me_);
     const at::Tensor output = tiles.size() == 1
@@ -285,7 +176,7 @@ class BoxExchange {
   }
 
   void exchange_buffers(
-      const Moves& moves, const at::Tensor& input,
+      const BoxMoves& moves, const at::Tensor& input,
       const at::Tensor& output) const {
     const at::Tensor sent =
         empty_block({c10::sum_integers(moves.sent)}, options_);
@@ -309,8 +200,10 @@ class BoxExchange {
     for (const Tile* tile : tiles) {
       result.push_back(
           empty_block(tile->box.sizes, options_.device(device(*tile))));
-      result.back().copy_(part_of(output, begin, tile->box));
-      begin += tile->box.numel();
+      const int64_t count = tile->box.numel();
+      const Piece run{0, 0, {count}, {1}, {1}};
+      copy_pieces({run}, output, begin, result.back(), 0);
+      begin += count;
     }
     return result;
   }

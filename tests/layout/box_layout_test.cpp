@@ -143,34 +143,78 @@ TEST(BoxLayout, IsAMeshOnlyOnOneKindOfDevice) {
   EXPECT_EQ(with("cpu", ""), std::nullopt);
 }
 
+// The same tiles in another order.
+BoxLayout shuffled(Random& random, const BoxLayout& boxes) {
+  std::vector<Tile> tiles = boxes.tiles();
+  for (size_t i = tiles.size(); i-- > 1;) {
+    std::swap(
+        tiles[i],
+        tiles[static_cast<size_t>(random.between(0, static_cast<int64_t>(i)))]);
+  }
+  return BoxLayout(boxes.shape(), std::move(tiles));
+}
+
+// Shard, or RaggedShard with random lengths, some of them 0.
+Placement random_cut(
+    Random& random, int64_t dim, int64_t length, int64_t parts) {
+  if (random.flip()) {
+    return Shard(dim);
+  }
+  List sizes(static_cast<size_t>(parts), 0);
+  for (int64_t i = 0; i < length; ++i) {
+    ++sizes[static_cast<size_t>(random.between(0, parts - 1))];
+  }
+  return RaggedShard(dim, sizes);
+}
+
+// Every rank holds what its tile says.
+bool answers_alike(const Layout& layout, const BoxLayout& boxes) {
+  return std::all_of(
+      boxes.tiles().begin(), boxes.tiles().end(), [&](const Tile& tile) {
+        const auto at = layout.mesh().coordinate_of(tile.rank);
+        return at && (tile.box.empty() ? layout.box(*at).empty()
+                                       : layout.box(*at) == tile.box);
+      });
+}
+
 TEST(BoxLayout, IsAMeshInAnyOrderOfTilesOnlyIfItAnswersAlike) {
   for_random_cases(
-      1000, 5, [](Random& random, int64_t size) -> std::optional<std::string> {
+      2000, 5, [](Random& random, int64_t size) -> std::optional<std::string> {
+        const List shape{
+            random.between(1, 2 * size + 1), random.between(1, 2 * size + 1)};
+        const MeshShape mesh({random.between(1, 3), random.between(2, 3)});
         const Layout layout(
-            {random.between(1, 2 * size + 1), random.between(1, 2 * size + 1)},
-            MeshShape({random.between(1, 3), random.between(2, 3)}),
-            {Shard(0), Shard(1)});
-        std::vector<Tile> tiles = BoxLayout::from(layout).tiles();
-        for (size_t i = tiles.size(); i-- > 1;) {
-          std::swap(
-              tiles[i], tiles[static_cast<size_t>(
-                            random.between(0, static_cast<int64_t>(i)))]);
-        }
-        const BoxLayout boxes(layout.shape(), tiles);
-        const auto mesh = boxes.try_as_mesh();
+            shape, mesh,
+            {random_cut(random, 0, shape[0], mesh.size(0)),
+             random_cut(random, 1, shape[1], mesh.size(1))});
+        const BoxLayout boxes = shuffled(random, BoxLayout::from(layout));
         const bool all_full = std::none_of(
-            tiles.begin(), tiles.end(),
+            boxes.tiles().begin(), boxes.tiles().end(),
             [](const Tile& tile) { return tile.box.empty(); });
-        if (!mesh) {
-          return all_full ? std::optional("no mesh for " + to_string(layout))
-                          : std::nullopt;
+        const auto found = boxes.try_as_mesh();
+        if (!found && all_full) {
+          return "no mesh for " + to_string(layout);
         }
-        for (const Tile& tile : tiles) {
-          const auto at = mesh->mesh().coordinate_of(tile.rank);
-          if (!at || (!tile.box.empty() && mesh->box(*at) != tile.box) ||
-              (tile.box.empty() && !mesh->box(*at).empty())) {
-            return to_string(layout) + " became " + to_string(*mesh);
-          }
+        if (found && !answers_alike(*found, boxes)) {
+          return to_string(layout) + " became " + to_string(*found);
+        }
+        return std::nullopt;
+      });
+}
+
+TEST(BoxLayout, IsAMeshAlongOneDimWithEmptyTilesInAnyPlace) {
+  for_random_cases(
+      2000, 5, [](Random& random, int64_t size) -> std::optional<std::string> {
+        const List shape{2, random.between(1, 2 * size + 1)};
+        const int64_t parts = random.between(2, 5);
+        const Layout layout(
+            shape, MeshShape({parts}),
+            {random_cut(random, 1, shape[1], parts)});
+        const BoxLayout boxes = shuffled(random, BoxLayout::from(layout));
+        const auto found = boxes.try_as_mesh();
+        if (!found || !answers_alike(*found, boxes)) {
+          return to_string(layout) + " became " +
+                 (found ? to_string(*found) : "nothing");
         }
         return std::nullopt;
       });

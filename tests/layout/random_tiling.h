@@ -97,7 +97,8 @@ inline BoxLayout random_tiling(
 inline std::string to_text(const BoxLayout& layout) {
   std::string text;
   for (const Tile& tile : layout.tiles()) {
-    text += " " + to_string(tile.box) + "@" + std::to_string(tile.rank);
+    text.append(" ").append(to_string(tile.box));
+    text.append("@").append(std::to_string(tile.rank));
   }
   return text;
 }
