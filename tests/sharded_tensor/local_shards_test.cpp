@@ -10,7 +10,8 @@ using Ints = std::vector<int64_t>;
 
 Shard shard_at(Ints offsets, Ints sizes, int64_t owner, at::TensorOptions o) {
   const at::Tensor data =
-      at::full(sizes, static_cast<double>(owner + 1), o.device(device()));
+      at::full(sizes, static_cast<double>(owner + 1), o.device(device()))
+          .set_requires_grad(o.requires_grad());
   return Shard(
       data, ShardMetadata(
                 std::move(offsets), sizes, RemoteDevice(owner, data.device())));
@@ -149,8 +150,7 @@ TEST(TestShardedTensorFromLocalShards, UnknownSizesAreCounted) {
   run_ranks(4, [] {
     const int64_t rows = rank() == 1 ? 0 : rank() + 1;
     const auto t = init_from_local_shards(
-        {shard_at({0, 0}, {rows, 3}, rank(), at::kFloat)},
-        std::nullopt);
+        {shard_at({0, 0}, {rows, 3}, rank(), at::kFloat)}, std::nullopt);
     EXPECT_EQ(t.size(), (Ints{8, 3}));
     EXPECT_EQ(t.local_shards()[0].metadata.shard_sizes[0], rows);
     EXPECT_EQ(whole_value(t)[7][0].item<float>(), 4);
@@ -160,8 +160,7 @@ TEST(TestShardedTensorFromLocalShards, UnknownSizesAreCounted) {
     EXPECT_THROWN(
         c10::ValueError, "global size",
         init_from_local_shards(
-            {shard_at({0, 0}, {2, rank()}, rank(), at::kFloat)},
-            std::nullopt));
+            {shard_at({0, 0}, {2, rank()}, rank(), at::kFloat)}, std::nullopt));
   });
 }
 
