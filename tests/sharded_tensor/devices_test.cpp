@@ -1,5 +1,6 @@
 // Moves between devices and dtypes. Without a GPU the meta device stands for
 // one: what is checked of it are placements, not values.
+#include <sharded_tensor/devices.h>
 #include <sharded_tensor/family_test.h>
 
 namespace tessera::sharded_tensor {
@@ -106,6 +107,26 @@ TEST(TestShardedTensorEnumerable, test_sharded_tensor_device) {
         ones(ChunkShardingSpec(0, {"rank:0/cpu", "rank:1/cpu"}), {10, 20});
     EXPECT_EQ(t.device().str(), "cpu");  // also on ranks without shards
     EXPECT_EQ(t.to(other_device()).device().str(), other_device().str());
+  });
+}
+
+TEST(DefectD11, EveryRankKnowsEveryRanksDevice) {
+  run_ranks(4, [] {
+    const ProcessGroup group({2, 0, 3});
+    if (!group.contains(rank())) {
+      return;
+    }
+    const c10::Device mine(at::kCUDA, static_cast<int8_t>(7 - rank()));
+    const auto devices = detail::devices_of_ranks(mine, group, "to");
+    ASSERT_EQ(devices.size(), 3);
+    for (const auto& [r, of_rank] : devices) {
+      EXPECT_EQ(of_rank, c10::Device(at::kCUDA, static_cast<int8_t>(7 - r)));
+    }
+    // Ranks that mean devices of different kinds hear of it.
+    EXPECT_THROWN(
+        c10::ValueError, "same device type",
+        detail::devices_of_ranks(
+            c10::Device(rank() == 0 ? at::kXPU : at::kCUDA, 0), group, "to"));
   });
 }
 
