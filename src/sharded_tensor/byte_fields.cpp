@@ -3,7 +3,7 @@
 #include "sharded_tensor/fields.h"
 #include "sharded_tensor/text_fields.h"
 
-namespace tessera::sharded_tensor::detail {
+namespace tessera::sharded_tensor::format {
 
 void ByteFieldWriter::number(const char* /*name*/, int64_t value) {
   out_.i64(value);
@@ -94,4 +94,4 @@ void read_value(
   }
 }
 
-}  // namespace tessera::sharded_tensor::detail
+}  // namespace tessera::sharded_tensor::format

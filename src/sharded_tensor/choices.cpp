@@ -2,7 +2,7 @@
 
 #include "comm/engine/call.h"
 
-namespace tessera::sharded_tensor::detail {
+namespace tessera::sharded_tensor::format {
 
 namespace {
 
@@ -55,4 +55,4 @@ const Choices kLayouts{
     static_cast<uint8_t>(c10::Layout::NumOptions), layout_name};
 const Choices kMemoryFormats{3, memory_format_name};
 
-}  // namespace tessera::sharded_tensor::detail
+}  // namespace tessera::sharded_tensor::format

@@ -8,7 +8,7 @@
 #include <c10/core/MemoryFormat.h>
 #include <c10/core/ScalarType.h>
 
-namespace tessera::sharded_tensor::detail {
+namespace tessera::sharded_tensor::format {
 
 /// Codes 0 .. count - 1; name() returns the word of one, or nothing where the
 /// code has no meaning.
@@ -26,4 +26,4 @@ extern const Choices kLayouts;
 /// The memory formats of MemFormatEncoding.
 extern const Choices kMemoryFormats;
 
-}  // namespace tessera::sharded_tensor::detail
+}  // namespace tessera::sharded_tensor::format

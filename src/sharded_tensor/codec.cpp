@@ -4,7 +4,7 @@
 
 #include "base/hash.h"
 
-namespace tessera::sharded_tensor::detail {
+namespace tessera::sharded_tensor::format {
 
 namespace {
 
@@ -142,4 +142,4 @@ std::string_view unframe(Kind kind, std::string_view bytes) {
   return payload;
 }
 
-}  // namespace tessera::sharded_tensor::detail
+}  // namespace tessera::sharded_tensor::format

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera::sharded_tensor::detail {
+namespace tessera::sharded_tensor::format {
 
 inline constexpr uint16_t kVersion = 1;
 
@@ -94,4 +94,4 @@ bool is_framed(std::string_view bytes);
 /// undamaged frame of that kind and of a version that is known.
 std::string_view unframe(Kind kind, std::string_view bytes);
 
-}  // namespace tessera::sharded_tensor::detail
+}  // namespace tessera::sharded_tensor::format

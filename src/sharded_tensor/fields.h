@@ -17,7 +17,7 @@
 #include "sharded_tensor/choices.h"
 #include "sharded_tensor/codec.h"
 
-namespace tessera::sharded_tensor::detail {
+namespace tessera::sharded_tensor::format {
 
 /// Takes the fields of a value one after the other.
 class FieldWriter {
@@ -84,4 +84,4 @@ void read_value(
 /// Returns text with all but printable ASCII as \xHH.
 std::string escape(std::string_view text);
 
-}  // namespace tessera::sharded_tensor::detail
+}  // namespace tessera::sharded_tensor::format

@@ -19,7 +19,7 @@ ShardMetadata::ShardMetadata(
     : shard_offsets(std::move(offsets)),
       shard_sizes(std::move(sizes)),
       placement(std::move(where)) {
-  detail::check_shard(*this);
+  format::check_shard(*this);
 }
 
 MemFormatEncoding encode_memory_format(c10::MemoryFormat format) {
@@ -104,7 +104,7 @@ std::string to_string(const ShardMetadata& metadata) {
 }
 
 std::string to_string(const TensorProperties& properties) {
-  const auto word = [](const detail::Choices& choices, auto value) {
+  const auto word = [](const format::Choices& choices, auto value) {
     const auto code = static_cast<uint8_t>(value);
     std::string name = code < choices.count ? choices.name(code) : "";
     return name.empty() ? "?" + std::to_string(code) : name;
@@ -112,14 +112,14 @@ std::string to_string(const TensorProperties& properties) {
   const bool has_code =
       properties.memory_format != c10::MemoryFormat::ChannelsLast3d;
   return c10::str(
-      "TensorProperties(", word(detail::kDtypes, properties.dtype), ", ",
-      word(detail::kLayouts, properties.layout),
-      ", requires_grad=", word(detail::kFlags, properties.requires_grad), ", ",
+      "TensorProperties(", word(format::kDtypes, properties.dtype), ", ",
+      word(format::kLayouts, properties.layout),
+      ", requires_grad=", word(format::kFlags, properties.requires_grad), ", ",
       has_code ? word(
-                     detail::kMemoryFormats,
+                     format::kMemoryFormats,
                      encode_memory_format(properties.memory_format))
                : "channels_last_3d",
-      ", pin_memory=", word(detail::kFlags, properties.pin_memory), ")");
+      ", pin_memory=", word(format::kFlags, properties.pin_memory), ")");
 }
 
 std::string to_string(const ShardedTensorMetadata& metadata) {

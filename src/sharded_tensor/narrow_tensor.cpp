@@ -10,7 +10,7 @@ namespace tessera::sharded_tensor {
 
 at::Tensor narrow_tensor(
     const at::Tensor& tensor, const ShardMetadata& metadata) {
-  detail::check_shard(metadata);
+  format::check_shard(metadata);
   const std::vector<int64_t> sizes = tensor.sizes().vec();
   TORCH_CHECK_VALUE(
       metadata.shard_sizes.size() == sizes.size(),

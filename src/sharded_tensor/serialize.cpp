@@ -4,22 +4,22 @@
 
 namespace tessera::sharded_tensor {
 
-using detail::Kind;
+using format::Kind;
 
 namespace {
 
 template <class T>
 std::string write_as(Kind kind, const T& value, Format format) {
-  return detail::write_value(kind, format, [&](detail::FieldWriter& out) {
-    detail::write_fields(out, value);
+  return format::write_value(kind, format, [&](format::FieldWriter& out) {
+    format::write_fields(out, value);
   });
 }
 
 template <class T>
-T read_as(Kind kind, std::string_view text, T (*read)(detail::FieldReader&)) {
+T read_as(Kind kind, std::string_view text, T (*read)(format::FieldReader&)) {
   std::optional<T> value;
-  detail::read_value(
-      kind, text, [&](detail::FieldReader& in) { value.emplace(read(in)); });
+  format::read_value(
+      kind, text, [&](format::FieldReader& in) { value.emplace(read(in)); });
   return *std::move(value);
 }
 
@@ -51,34 +51,34 @@ std::string serialize(const ShardingSpec& value, Format format) {
 
 template <>
 RemoteDevice deserialize(std::string_view text) {
-  return read_as(Kind::kRemoteDevice, text, detail::read_remote_device);
+  return read_as(Kind::kRemoteDevice, text, format::read_remote_device);
 }
 
 template <>
 ShardMetadata deserialize(std::string_view text) {
-  return read_as(Kind::kShardMetadata, text, detail::read_shard_metadata);
+  return read_as(Kind::kShardMetadata, text, format::read_shard_metadata);
 }
 
 template <>
 TensorProperties deserialize(std::string_view text) {
-  return read_as(Kind::kTensorProperties, text, detail::read_tensor_properties);
+  return read_as(Kind::kTensorProperties, text, format::read_tensor_properties);
 }
 
 template <>
 ShardedTensorMetadata deserialize(std::string_view text) {
   return read_as(
-      Kind::kShardedTensorMetadata, text, detail::read_sharded_tensor_metadata);
+      Kind::kShardedTensorMetadata, text, format::read_sharded_tensor_metadata);
 }
 
 template <>
 DevicePlacementSpec deserialize(std::string_view text) {
   return read_as(
-      Kind::kDevicePlacementSpec, text, detail::read_device_placement_spec);
+      Kind::kDevicePlacementSpec, text, format::read_device_placement_spec);
 }
 
 template <>
 ShardingSpecPtr deserialize(std::string_view text) {
-  return read_as(Kind::kShardingSpec, text, detail::read_sharding_spec);
+  return read_as(Kind::kShardingSpec, text, format::read_sharding_spec);
 }
 
 }  // namespace tessera::sharded_tensor

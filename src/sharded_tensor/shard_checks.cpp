@@ -11,7 +11,7 @@
 
 namespace tessera::sharded_tensor {
 
-namespace detail {
+namespace format {
 
 void check_shard(const ShardMetadata& shard) {
   const auto is_negative = [](int64_t value) { return value < 0; };
@@ -41,7 +41,7 @@ void check_sizes(const char* call, const std::vector<int64_t>& sizes) {
   }
 }
 
-}  // namespace detail
+}  // namespace format
 
 int64_t get_split_size(int64_t n, int64_t chunks) {
   TORCH_CHECK_VALUE(
@@ -85,7 +85,7 @@ void validate_non_overlapping_shards_metadata(
   std::vector<Box> boxes;
   boxes.reserve(shards.size());
   for (const ShardMetadata& shard : shards) {
-    detail::check_shard(shard);
+    format::check_shard(shard);
     boxes.push_back(shard.box());
   }
   if (const auto pair = find_overlap(boxes)) {
@@ -118,7 +118,7 @@ void check_bounds(
 void check_tensor(
     const std::vector<ShardMetadata>& shards,
     const std::vector<int64_t>& sizes) {
-  detail::check_sizes("check_tensor", sizes);
+  format::check_sizes("check_tensor", sizes);
   const auto wanted = tessera::detail::checked_product(sizes);
   TORCH_CHECK_VALUE(
       wanted, "check_tensor: a tensor has less than 2^63 elements; got ",
@@ -126,7 +126,7 @@ void check_tensor(
   int64_t volume = 0;
   bool is_beyond = false;
   for (const ShardMetadata& shard : shards) {
-    detail::check_shard(shard);
+    format::check_shard(shard);
     TORCH_CHECK_VALUE(
         shard.shard_sizes.size() == sizes.size(),
         "check_tensor: shards have as many dims as their tensor; ",

@@ -43,7 +43,7 @@ int64_t dim_of(
 ShardedTensorMetadata ChunkShardingSpec::build_metadata(
     const std::vector<int64_t>& sizes,
     const TensorProperties& properties) const {
-  detail::check_sizes("ChunkShardingSpec::build_metadata", sizes);
+  format::check_sizes("ChunkShardingSpec::build_metadata", sizes);
   const auto dim = static_cast<size_t>(dim_of(*this, sizes));
   TORCH_CHECK_VALUE(
       !placements_.empty(),
@@ -80,7 +80,7 @@ bool ChunkShardingSpec::equals(const ShardingSpec& other) const {
 }
 
 std::string ChunkShardingSpec::encode() const {
-  return detail::encode_fields(*this);
+  return format::encode_fields(*this);
 }
 
 EnumerableShardingSpec::EnumerableShardingSpec(
@@ -120,7 +120,7 @@ bool EnumerableShardingSpec::equals(const ShardingSpec& other) const {
 }
 
 std::string EnumerableShardingSpec::encode() const {
-  return detail::encode_fields(*this);
+  return format::encode_fields(*this);
 }
 
 std::string to_string(const ShardingSpec& spec) {

@@ -5,7 +5,7 @@
 #include "sharded_tensor/spec_registry.h"
 #include "sharded_tensor/value_fields.h"
 
-namespace tessera::sharded_tensor::detail {
+namespace tessera::sharded_tensor::format {
 
 namespace {
 
@@ -121,4 +121,4 @@ ShardingSpecPtr read_sharding_spec(FieldReader& in) {
                                  : read_user_spec(in, name);
 }
 
-}  // namespace tessera::sharded_tensor::detail
+}  // namespace tessera::sharded_tensor::format

@@ -7,7 +7,7 @@
 
 namespace tessera::sharded_tensor {
 
-namespace detail {
+namespace format {
 
 namespace {
 
@@ -34,7 +34,7 @@ SpecDecoder find_spec_decoder(const std::string& name) {
   return found == known.decoders.end() ? SpecDecoder() : found->second;
 }
 
-}  // namespace detail
+}  // namespace format
 
 void register_sharding_spec(
     const std::string& name,
@@ -44,9 +44,9 @@ void register_sharding_spec(
       "register_sharding_spec: a name and a decoder are needed; got the name '",
       name, "' and ", decode ? "a" : "no", " decoder");
   TORCH_CHECK_VALUE(
-      !detail::is_built_in(name), "register_sharding_spec: ", name,
+      !format::is_built_in(name), "register_sharding_spec: ", name,
       " is a spec of the library; return another name()");
-  auto& known = detail::registry();
+  auto& known = format::registry();
   const std::lock_guard<std::mutex> lock(known.mutex);
   TORCH_CHECK_VALUE(
       known.decoders.emplace(name, std::move(decode)).second,

@@ -6,7 +6,7 @@
 
 #include <tessera/sharded_tensor/sharding_spec.h>
 
-namespace tessera::sharded_tensor::detail {
+namespace tessera::sharded_tensor::format {
 
 using SpecDecoder = std::function<ShardingSpecPtr(const std::string&)>;
 
@@ -18,4 +18,4 @@ bool is_built_in(const std::string& name);
 /// Returns the decoder of a name; an empty one where none is registered.
 SpecDecoder find_spec_decoder(const std::string& name);
 
-}  // namespace tessera::sharded_tensor::detail
+}  // namespace tessera::sharded_tensor::format

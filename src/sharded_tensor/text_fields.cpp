@@ -5,7 +5,7 @@
 #include <c10/util/Exception.h>
 #include <tessera/layout/notation.h>
 
-namespace tessera::sharded_tensor::detail {
+namespace tessera::sharded_tensor::format {
 
 namespace {
 
@@ -207,4 +207,4 @@ std::string TextFieldReader::place() const {
   return c10::str("line ", line_);
 }
 
-}  // namespace tessera::sharded_tensor::detail
+}  // namespace tessera::sharded_tensor::format

@@ -4,7 +4,7 @@
 
 #include "sharded_tensor/fields.h"
 
-namespace tessera::sharded_tensor::detail {
+namespace tessera::sharded_tensor::format {
 
 /// Returns the word of a code; throws for one that means nothing.
 std::string choice_name(const char* name, uint8_t code, const Choices& choices);
@@ -44,4 +44,4 @@ class TextFieldReader final : public FieldReader {
   int64_t line_ = 0;
 };
 
-}  // namespace tessera::sharded_tensor::detail
+}  // namespace tessera::sharded_tensor::format

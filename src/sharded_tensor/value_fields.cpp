@@ -4,7 +4,7 @@
 
 #include "sharded_tensor/shard_checks.h"
 
-namespace tessera::sharded_tensor::detail {
+namespace tessera::sharded_tensor::format {
 
 namespace {
 
@@ -148,4 +148,4 @@ DevicePlacementSpec read_device_placement_spec(FieldReader& in) {
   return read_remote_device(in);
 }
 
-}  // namespace tessera::sharded_tensor::detail
+}  // namespace tessera::sharded_tensor::format

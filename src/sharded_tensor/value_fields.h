@@ -4,7 +4,7 @@
 
 #include "sharded_tensor/fields.h"
 
-namespace tessera::sharded_tensor::detail {
+namespace tessera::sharded_tensor::format {
 
 void write_fields(FieldWriter& out, const RemoteDevice& value);
 void write_fields(FieldWriter& out, const ShardMetadata& value);
@@ -28,4 +28,4 @@ std::vector<ShardMetadata> read_shards(FieldReader& in);
 std::string encode_fields(const ChunkShardingSpec& spec);
 std::string encode_fields(const EnumerableShardingSpec& spec);
 
-}  // namespace tessera::sharded_tensor::detail
+}  // namespace tessera::sharded_tensor::format

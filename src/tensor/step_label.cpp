@@ -1,5 +1,9 @@
 #include <tensor/step_label.h>
 
+#include <c10/util/StringUtil.h>
+#include <comm/engine/call.h>
+#include <tessera/layout/notation.h>
+
 namespace tessera::detail {
 
 void StepLabel::fill_in(const void* step, CommLogEntry& entry) {
@@ -9,6 +13,16 @@ void StepLabel::fill_in(const void* step, CommLogEntry& entry) {
   entry.from = to_string(s.from());
   entry.to = to_string(s.to());
   entry.text = describe(s);
+}
+
+void BoxExchangeLabel::fill_in(const void* tilings, CommLogEntry& entry) {
+  const auto& [source, target] =
+      *static_cast<const decltype(tilings_)*>(tilings);
+  entry.kind = to_string(StepKind::kExchange);
+  entry.text = c10::str(
+      entry.kind, " ", describe_group(entry.ranks), ": ",
+      shape_to_string(source->shape()), ", ", source->tiles().size(),
+      " tiles -> ", target->tiles().size(), " tiles");
 }
 
 }  // namespace tessera::detail

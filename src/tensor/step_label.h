@@ -1,11 +1,14 @@
-// Names a plan's step to the logs, see CallLabel.
+// Names a plan's step, or an exchange between tilings, to the logs, see
+// CallLabel.
 #pragma once
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <c10/util/accumulate.h>
 #include <comm/call_cause.h>
+#include <tessera/layout/box_layout.h>
 #include <tessera/plan/step.h>
 
 namespace tessera::detail {
@@ -21,6 +24,19 @@ class StepLabel {
 
  private:
   static void fill_in(const void* step, CommLogEntry& entry);
+  CallLabel label_;
+};
+
+/// While it lives, this thread's collectives are recorded as the exchange
+/// between two tilings, which must outlive it.
+class BoxExchangeLabel {
+ public:
+  BoxExchangeLabel(const BoxLayout& source, const BoxLayout& target)
+      : tilings_(&source, &target), label_(&tilings_, fill_in, 0) {}
+
+ private:
+  static void fill_in(const void* tilings, CommLogEntry& entry);
+  std::pair<const BoxLayout*, const BoxLayout*> tilings_;
   CallLabel label_;
 };
 

@@ -65,16 +65,52 @@ TEST(BoxLayout, BecomesTheMeshThatItCameFrom) {
         "[7, 5] S(0) S(1) @ mesh(2, 3)", "[9, 2] S(0) @ mesh(4)",
         "[8] S(0) @ mesh(4; ranks 3 1 9 0)", "[1] S(0) @ mesh(3)",
         "[4, 4, 4] S(0) S(2) @ mesh(2, 2; ranks 3 2 1 0)",
-        "[1, 5] S(0) @ mesh(2)"}) {
+        "[1, 5] S(0) @ mesh(2)", "[8] RS(0,[3,5]) @ mesh(2)",
+        "[8, 6] RS(0,[3,5]) RS(1,[1,2,3]) @ mesh(2, 3)",
+        "[8, 6] S(0) RS(1,[1,5]) @ mesh(4, 2; ranks 7 6 5 4 3 2 1 0)",
+        "[8, 6, 5] RS(0,[7,1]) S(1) RS(2,[4,1]) @ mesh(2, 3, 2)",
+        "[8] RS(0,[0,3,0,5,0]) @ mesh(5)", "[8] RS(0,[0,8]) @ mesh(2)",
+        "[8] RS(0,[4,4,0]) @ mesh(3)",
+        "[2, 8] RS(1,[3,0,0,5]) @ mesh(4; ranks 4 9 1 0)"}) {
     EXPECT_EQ(as_mesh(BoxLayout::from(parse_layout(text).layout)), text);
   }
 }
 
-TEST(BoxLayout, IsNoMeshWhereTheTilesAreNoGridOfCeilChunks) {
+TEST(BoxLayout, IsARaggedMeshWhereTheGridHasOtherCutPoints) {
+  // Nested chunks are not flat ones: 3 + 2 are 2 1 1 1.
+  EXPECT_EQ(
+      as_mesh(
+          BoxLayout::from(parse_layout("[5] S(0) S(0) @ mesh(2, 2)").layout)),
+      "[5] RS(0,[2,1,1,1]) @ mesh(4)");
+  // Ceil chunks stay Shard, whatever place the empty tile has.
+  EXPECT_EQ(
+      as_mesh(
+          BoxLayout::from(parse_layout("[4] RS(0,[2,0,2]) @ mesh(3)").layout)),
+      "[4] S(0) @ mesh(3; ranks 0 2 1)");
+}
+
+TEST(BoxLayout, PutsEmptyTilesOfARaggedMeshWhereTheirOffsetsAre) {
+  const auto with_empty = [](int64_t offset) {
+    return as_mesh(BoxLayout(
+        {8},
+        {{{{3}, {5}}, 1, ""}, {{{offset}, {0}}, 2, ""}, {{{0}, {3}}, 0, ""}}));
+  };
+  EXPECT_EQ(with_empty(0), "[8] RS(0,[0,3,5]) @ mesh(3; ranks 2 0 1)");
+  EXPECT_EQ(with_empty(3), "[8] RS(0,[3,0,5]) @ mesh(3; ranks 0 2 1)");
+  EXPECT_EQ(with_empty(8), "[8] RS(0,[3,5,0]) @ mesh(3)");
+  EXPECT_EQ(with_empty(4), std::nullopt);  // inside another tile
+  // Empty in another dim than the one that is cut.
+  EXPECT_EQ(
+      as_mesh(BoxLayout(
+          {8, 2}, {{{{0, 0}, {3, 2}}, 0, ""},
+                   {{{3, 0}, {5, 2}}, 1, ""},
+                   {{{3, 0}, {5, 0}}, 2, ""}})),
+      std::nullopt);
+}
+
+TEST(BoxLayout, IsNoMeshWhereTheTilesAreNoGrid) {
   for (const char* text :
        {"[8] SS(0,2) @ mesh(2)",          // two boxes per rank
-        "[8] RS(0,[3,5]) @ mesh(2)",      // other cut points
-        "[5] S(0) S(0) @ mesh(2, 2)",     // nested chunks are not flat ones
         "[1, 8] S(0) S(1) @ mesh(2, 2)",  // empty tiles off a single dim
         "[4] S(0) @ mesh(1)",             // a single tile
         "[0] S(0) @ mesh(2)",             // every layout fits
@@ -107,34 +143,78 @@ TEST(BoxLayout, IsAMeshOnlyOnOneKindOfDevice) {
   EXPECT_EQ(with("cpu", ""), std::nullopt);
 }
 
+// The same tiles in another order.
+BoxLayout shuffled(Random& random, const BoxLayout& boxes) {
+  std::vector<Tile> tiles = boxes.tiles();
+  for (size_t i = tiles.size(); i-- > 1;) {
+    std::swap(
+        tiles[i],
+        tiles[static_cast<size_t>(random.between(0, static_cast<int64_t>(i)))]);
+  }
+  return BoxLayout(boxes.shape(), std::move(tiles));
+}
+
+// Shard, or RaggedShard with random lengths, some of them 0.
+Placement random_cut(
+    Random& random, int64_t dim, int64_t length, int64_t parts) {
+  if (random.flip()) {
+    return Shard(dim);
+  }
+  List sizes(static_cast<size_t>(parts), 0);
+  for (int64_t i = 0; i < length; ++i) {
+    ++sizes[static_cast<size_t>(random.between(0, parts - 1))];
+  }
+  return RaggedShard(dim, sizes);
+}
+
+// Every rank holds what its tile says.
+bool answers_alike(const Layout& layout, const BoxLayout& boxes) {
+  return std::all_of(
+      boxes.tiles().begin(), boxes.tiles().end(), [&](const Tile& tile) {
+        const auto at = layout.mesh().coordinate_of(tile.rank);
+        return at && (tile.box.empty() ? layout.box(*at).empty()
+                                       : layout.box(*at) == tile.box);
+      });
+}
+
 TEST(BoxLayout, IsAMeshInAnyOrderOfTilesOnlyIfItAnswersAlike) {
   for_random_cases(
-      1000, 5, [](Random& random, int64_t size) -> std::optional<std::string> {
+      2000, 5, [](Random& random, int64_t size) -> std::optional<std::string> {
+        const List shape{
+            random.between(1, 2 * size + 1), random.between(1, 2 * size + 1)};
+        const MeshShape mesh({random.between(1, 3), random.between(2, 3)});
         const Layout layout(
-            {random.between(1, 2 * size + 1), random.between(1, 2 * size + 1)},
-            MeshShape({random.between(1, 3), random.between(2, 3)}),
-            {Shard(0), Shard(1)});
-        std::vector<Tile> tiles = BoxLayout::from(layout).tiles();
-        for (size_t i = tiles.size(); i-- > 1;) {
-          std::swap(
-              tiles[i], tiles[static_cast<size_t>(
-                            random.between(0, static_cast<int64_t>(i)))]);
-        }
-        const BoxLayout boxes(layout.shape(), tiles);
-        const auto mesh = boxes.try_as_mesh();
+            shape, mesh,
+            {random_cut(random, 0, shape[0], mesh.size(0)),
+             random_cut(random, 1, shape[1], mesh.size(1))});
+        const BoxLayout boxes = shuffled(random, BoxLayout::from(layout));
         const bool all_full = std::none_of(
-            tiles.begin(), tiles.end(),
+            boxes.tiles().begin(), boxes.tiles().end(),
             [](const Tile& tile) { return tile.box.empty(); });
-        if (!mesh) {
-          return all_full ? std::optional("no mesh for " + to_string(layout))
-                          : std::nullopt;
+        const auto found = boxes.try_as_mesh();
+        if (!found && all_full) {
+          return "no mesh for " + to_string(layout);
         }
-        for (const Tile& tile : tiles) {
-          const auto at = mesh->mesh().coordinate_of(tile.rank);
-          if (!at || (!tile.box.empty() && mesh->box(*at) != tile.box) ||
-              (tile.box.empty() && !mesh->box(*at).empty())) {
-            return to_string(layout) + " became " + to_string(*mesh);
-          }
+        if (found && !answers_alike(*found, boxes)) {
+          return to_string(layout) + " became " + to_string(*found);
+        }
+        return std::nullopt;
+      });
+}
+
+TEST(BoxLayout, IsAMeshAlongOneDimWithEmptyTilesInAnyPlace) {
+  for_random_cases(
+      2000, 5, [](Random& random, int64_t size) -> std::optional<std::string> {
+        const List shape{2, random.between(1, 2 * size + 1)};
+        const int64_t parts = random.between(2, 5);
+        const Layout layout(
+            shape, MeshShape({parts}),
+            {random_cut(random, 1, shape[1], parts)});
+        const BoxLayout boxes = shuffled(random, BoxLayout::from(layout));
+        const auto found = boxes.try_as_mesh();
+        if (!found || !answers_alike(*found, boxes)) {
+          return to_string(layout) + " became " +
+                 (found ? to_string(*found) : "nothing");
         }
         return std::nullopt;
       });

@@ -36,9 +36,12 @@ class BoxLayout {
   std::vector<int64_t> ranks_holding(const Box& box) const;
 
   /// Returns the mesh layout that places every element alike, where one exists:
-  /// one tile per rank on a grid of ceil chunks, one kind of device. Empty
-  /// tiles may only follow along a single cut dim. A single tile gives nothing,
-  /// since every placement of a 1-rank mesh fits.
+  /// one tile per rank on a grid, one kind of device. A dim cut into ceil
+  /// chunks is Shard, one with other cut points RaggedShard. Empty tiles may
+  /// only come with a single cut dim: at the end, where that gives ceil chunks,
+  /// else where their offsets put them. A single tile gives nothing, since
+  /// every placement of a 1-rank mesh fits. Example: tiles 0:3, 3:3, 3:8 of
+  /// ranks 0, 1, 2 -> [8] RS(0,[3,0,5]).
   std::optional<Layout> try_as_mesh() const;
 
   friend bool operator==(const BoxLayout&, const BoxLayout&) = default;

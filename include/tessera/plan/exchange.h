@@ -6,11 +6,15 @@
 // its own coordinate of the mesh dims that do not cut (so what it holds itself
 // stays where it is). A rank outside counts: the k-th rank of the target mesh
 // takes copy k, the last replicated mesh dim varying fastest.
+//
+// Explicit tilings have one copy of each element. Tiles that share elements are
+// found by sorting, so the work grows with the pairs that meet.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include <tessera/layout/box_layout.h>
 #include <tessera/layout/layout.h>
 
 namespace tessera {
@@ -37,5 +41,18 @@ int64_t exchange_elements(const Layout& source, const Layout& target);
 /// a rank in neither mesh. The largest over ranks is exchange_elements().
 int64_t exchange_elements_on(
     const Layout& source, const Layout& target, int64_t rank);
+
+/// Returns the transfers that `rank` sends or receives between two tilings of
+/// one shape: by receiving rank, then by sending rank, then in the order of the
+/// target tiles and of the source tiles. Both sides of a pair see the same
+/// order. A rank without tiles has none.
+std::vector<Transfer> exchange_transfers(
+    const BoxLayout& source, const BoxLayout& target, int64_t rank);
+/// The same counts between two tilings.
+int64_t exchange_elements(const BoxLayout& source, const BoxLayout& target);
+int64_t exchange_elements_on(
+    const BoxLayout& source, const BoxLayout& target, int64_t rank);
+/// Tells whether no element changes its rank. Stops at the first that does.
+bool stays_in_place(const BoxLayout& source, const BoxLayout& target);
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <vector>
@@ -59,6 +60,9 @@ class WithProcessGroup {
   ~WithProcessGroup();
   WithProcessGroup(const WithProcessGroup&) = delete;
   WithProcessGroup& operator=(const WithProcessGroup&) = delete;
+
+ private:
+  ProcessGroup group_;
 };
 
 /// While it lives on this thread, placements may name workers: "worker1/cpu" is
@@ -71,6 +75,9 @@ class WorkerNames {
   ~WorkerNames();
   WorkerNames(const WorkerNames&) = delete;
   WorkerNames& operator=(const WorkerNames&) = delete;
+
+ private:
+  std::map<std::string, int64_t> ranks_;
 };
 
 }  // namespace tessera::sharded_tensor

@@ -21,6 +21,11 @@ Extent::Extent(at::IntArrayRef shape) : global_shape_(shape.vec()) {
   finish();
 }
 
+Extent::Extent(const std::vector<int64_t>& shape, const Box& box)
+    : global_shape_(shape), region_(region_of(box)) {
+  finish();
+}
+
 Extent::Extent(const DTensorSpec& spec) : global_shape_(spec.shape()) {
   if (spec.has_shard()) {
     region_ = region_of(spec.layout(), *spec.mesh().coordinate());

@@ -24,6 +24,8 @@ class Extent {
  public:
   /// The whole of a plain tensor.
   explicit Extent(at::IntArrayRef shape);
+  /// A box of a global shape.
+  Extent(const std::vector<int64_t>& shape, const Box& box);
   /// This rank's shard; nothing on a rank outside the mesh.
   explicit Extent(const DTensorSpec& spec);
 

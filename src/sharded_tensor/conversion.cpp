@@ -1,0 +1,220 @@
+#include <tessera/sharded_tensor/conversion.h>
+
+#include <algorithm>
+#include <set>
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <comm/call_cause.h>
+#include <sharded_tensor/devices.h>
+#include <sharded_tensor/mesh_of.h>
+#include <sharded_tensor/state.h>
+#include <tessera/comm/world.h>
+#include <tessera/layout/notation.h>
+#include <tessera/tensor/dtensor.h>
+
+namespace tessera::detail {
+
+using sharded_tensor::ChunkShardingSpec;
+
+namespace {
+
+std::vector<int64_t> owners(const BoxLayout& layout) {
+  std::vector<int64_t> ranks;
+  for (const Tile& tile : layout.tiles()) {
+    ranks.push_back(tile.rank);
+  }
+  return ranks;
+}
+
+bool distinct(std::vector<int64_t> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  return std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
+}
+
+bool one_device_type(const BoxLayout& layout) {
+  std::set<std::string> types;
+  for (const Tile& tile : layout.tiles()) {
+    types.insert(tile.device.substr(0, tile.device.find(':')));
+  }
+  return types.size() == 1;
+}
+
+// What the spec itself says beats what its boxes look like: a chunk of a 1-row
+// tensor is still a chunk of rows.
+std::optional<Layout> layout_by_spec(const ShardedTensorState& state) {
+  const BoxLayout& boxes = *state.layout;
+  const std::vector<int64_t> ranks = owners(boxes);
+  if (!distinct(ranks)) {
+    return std::nullopt;
+  }
+  const MeshShape line =
+      MeshShape::from_ranks(ranks, {static_cast<int64_t>(ranks.size())});
+  if (const auto* chunks =
+          dynamic_cast<const ChunkShardingSpec*>(state.spec.get())) {
+    const auto ndim = static_cast<int64_t>(boxes.shape().size());
+    const int64_t dim =
+        chunks->dim() < 0 ? chunks->dim() + ndim : chunks->dim();
+    return Layout(boxes.shape(), line, {tessera::Shard(dim)});
+  }
+  if (ranks.size() == 1) {
+    return Layout(boxes.shape(), line, {Replicate()});
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Layout> mesh_layout_of(const ShardedTensorState& state) {
+  if (!one_device_type(*state.layout)) {
+    return std::nullopt;
+  }
+  const auto by_spec = layout_by_spec(state);
+  return by_spec ? by_spec : state.layout->try_as_mesh();
+}
+
+}  // namespace tessera::detail
+
+namespace tessera::sharded_tensor {
+
+namespace {
+
+// The boxes of a shard with where each lies inside the local tensor: the runs
+// of each dim, one after the other.
+struct LocalBox {
+  Box box;
+  Box inside;
+};
+
+std::vector<LocalBox> local_boxes(
+    const Layout& layout, const std::vector<int64_t>& coordinate) {
+  std::vector<LocalBox> boxes = {{}};
+  for (int64_t d = 0; d < static_cast<int64_t>(layout.shape().size()); ++d) {
+    Runs runs = layout.runs(d, coordinate);
+    if (runs.empty()) {
+      const int64_t end = layout.shape()[static_cast<size_t>(d)];
+      runs.push_back({end, end});
+    }
+    std::vector<LocalBox> longer;
+    for (const LocalBox& box : boxes) {
+      int64_t stored = 0;
+      for (const Run& run : runs) {
+        LocalBox& next = longer.emplace_back(box);
+        next.box.offsets.push_back(run.begin);
+        next.box.sizes.push_back(run.length());
+        next.inside.offsets.push_back(stored);
+        next.inside.sizes.push_back(run.length());
+        stored += run.length();
+      }
+    }
+    boxes = std::move(longer);
+  }
+  return boxes;
+}
+
+ShardingSpecPtr spec_of_layout(
+    const Layout& layout, const std::map<int64_t, c10::Device>& devices) {
+  const auto& mesh = layout.mesh();
+  if (mesh.ndim() == 1 &&
+      layout.placements()[0].kind() == Placement::Kind::kShard) {
+    std::vector<RemoteDevice> placements;
+    for (const int64_t rank : mesh.ranks()) {
+      placements.emplace_back(rank, devices.at(rank));
+    }
+    return std::make_shared<ChunkShardingSpec>(
+        layout.placements()[0].dim(), std::move(placements));
+  }
+  std::vector<ShardMetadata> shards;
+  const BoxLayout boxes = BoxLayout::from(layout);
+  for (const Tile& tile : boxes.tiles()) {
+    shards.emplace_back(
+        tile.box.offsets, tile.box.sizes,
+        RemoteDevice(tile.rank, devices.at(tile.rank)));
+  }
+  return std::make_shared<EnumerableShardingSpec>(std::move(shards));
+}
+
+std::vector<at::Tensor> local_parts(
+    const at::Tensor& tensor, const std::vector<ShardMetadata>& wanted) {
+  const DTensorSpec& spec = tessera::spec(tensor);
+  if (wanted.empty()) {
+    return {};
+  }
+  const at::Tensor local = to_local(tensor);
+  std::vector<at::Tensor> parts;
+  for (const LocalBox& box :
+       local_boxes(spec.layout(), *spec.mesh().coordinate())) {
+    at::Tensor part = local;
+    for (size_t d = 0; d < box.inside.sizes.size(); ++d) {
+      if (box.inside.sizes[d] != local.size(static_cast<int64_t>(d))) {
+        part = part.narrow(
+            static_cast<int64_t>(d), box.inside.offsets[d],
+            box.inside.sizes[d]);
+      }
+    }
+    parts.push_back(part);
+  }
+  TORCH_INTERNAL_ASSERT(parts.size() == wanted.size());
+  return parts;
+}
+
+}  // namespace
+
+bool has_mesh(const ShardedTensor& tensor) {
+  return tensor.state()->dtensor.defined() ||
+         detail::mesh_layout_of(*tensor.state()).has_value();
+}
+
+at::Tensor to_dtensor(const ShardedTensor& tensor) {
+  const detail::ShardedTensorState& state = *tensor.state();
+  if (state.dtensor.defined()) {
+    return state.dtensor;
+  }
+  const auto layout = detail::mesh_layout_of(state);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      layout, "to_dtensor, rank ", rank(), ": no mesh has the shards of ",
+      to_string(tensor.sharding_spec()), " for a tensor of sizes ",
+      shape_to_string(tensor.sizes()),
+      "; reshard() to one box per rank on a grid first, such as a "
+      "ChunkShardingSpec with every rank once");
+  const DeviceMesh mesh(tensor.device().type(), layout->mesh());
+  const at::Tensor local =
+      mesh.coordinate() ? tensor.local_tensor()
+                        : state.anchor.to(c10::Device(tensor.device().type()));
+  return from_local(
+      local, mesh, layout->placements(), {.shape = tensor.sizes()});
+}
+
+ShardedTensor from_dtensor(
+    const at::Tensor& tensor, const ProcessGroup& group) {
+  constexpr const char* kCall = "from_dtensor";
+  const detail::CallCause cause(kCall);
+  const DTensorSpec& spec = tessera::spec(tensor);
+  TORCH_CHECK_VALUE(
+      !spec.layout().has_partial(), kCall, "(", to_string(spec), "), rank ",
+      rank(),
+      ": addends of a Partial are no shards; redistribute() to Shard or "
+      "Replicate first");
+  const auto devices = detail::devices_of_ranks(
+      spec.has_shard()
+          ? to_local(tensor).device()
+          : detail::with_index(c10::Device(spec.mesh().device_type())),
+      group, kCall);
+  TensorProperties properties;
+  properties.dtype = spec.dtype();
+  properties.requires_grad = tensor.requires_grad();
+  for (const int64_t owner : spec.layout().mesh().ranks()) {
+    TORCH_CHECK_VALUE(
+        group.contains(owner), kCall, "(", to_string(spec), "), rank ", rank(),
+        ": rank ", owner, " of the mesh is not in the ", to_string(group));
+  }
+  auto state = detail::make_state(
+      *spec_of_layout(spec.layout(), devices), spec.shape(), properties, group,
+      kCall);
+  detail::set_local_tensors(
+      *state, local_parts(tensor, detail::shards_of(*state, rank())));
+  state->dtensor = tensor;
+  return ShardedTensor(std::move(state));
+}
+
+}  // namespace tessera::sharded_tensor
