@@ -22,7 +22,7 @@ using namespace tessera::
 
 void require_fixed_point(const SavedKind& kind, std::string_view saved) {
   const Format format =
-      detail::is_framed(saved) ? Format::kBytes : Format::kText;
+      format::is_framed(saved) ? Format::kBytes : Format::kText;
   std::string written;
   try {
     written = kind.rewrite(saved, format);
@@ -42,8 +42,8 @@ void require_fixed_point(const SavedKind& kind, std::string_view saved) {
   }
 }
 
-detail::Kind kind_at(size_t i) {
-  return static_cast<detail::Kind>(i + 1);
+format::Kind kind_at(size_t i) {
+  return static_cast<format::Kind>(i + 1);
 }
 
 void write_seeds(const std::filesystem::path& folder) {
@@ -55,7 +55,7 @@ void write_seeds(const std::filesystem::path& folder) {
   for (const Saved& saved : saved_examples(Format::kBytes)) {
     write('\0', saved.text);
     const std::string_view payload =
-        detail::unframe(kind_at(saved.kind), saved.text);
+        format::unframe(kind_at(saved.kind), saved.text);
     write(static_cast<char>(saved.kind + 1), payload);
   }
   for (const Saved& saved : saved_examples(Format::kText)) {
@@ -81,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view rest(
       reinterpret_cast<const char*>(data) + 1, size - 1);
   if (choice > 0) {
-    const std::string framed = detail::frame(kind_at(choice - 1), rest);
+    const std::string framed = format::frame(kind_at(choice - 1), rest);
     require_fixed_point(saved_kinds()[choice - 1], framed);
     return 0;
   }

@@ -162,8 +162,8 @@ TEST(Corrupted, PayloadsAreReadAsTheyStandOrRefused) {
   for (int64_t i = 0; i < kStrings && !HasFailure(); ++i) {
     const Saved& one = examples[static_cast<size_t>(i) % examples.size()];
     const Saved& other = examples[damage.below(examples.size())];
-    const std::string text = detail::frame(
-        static_cast<detail::Kind>(one.kind + 1),
+    const std::string text = format::frame(
+        static_cast<format::Kind>(one.kind + 1),
         damage.damaged(payload(one), payload(other)));
     read += read_as(saved_kinds()[one.kind], text, Format::kBytes) ==
             Outcome::kRead;

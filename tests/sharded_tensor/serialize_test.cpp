@@ -10,9 +10,9 @@
 namespace tessera::sharded_tensor {
 namespace {
 
-using detail::frame;
-using detail::Kind;
-using detail::Writer;
+using format::frame;
+using format::Kind;
+using format::Writer;
 
 // The frame of a payload that `write` writes.
 template <class Write>
