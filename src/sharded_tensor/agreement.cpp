@@ -92,7 +92,7 @@ void Agreement::equal(const std::string& what, const std::string& value) {
 std::vector<Agreement::Vote> Agreement::vote(int64_t length) const {
   size_t hash = 0;
   for (const auto& [what, value] : values_) {
-    hash = base::hash_combine(hash, std::hash<std::string>{}(value));
+    hash = base::hash_combine(hash, base::hash_bytes(value));
   }
   const Vote mine{kind_, failed() ? 0 : hash, length};
   std::vector<Vote> votes(static_cast<size_t>(group_.size()), mine);
