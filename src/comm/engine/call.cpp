@@ -3,6 +3,7 @@
 #include <ostream>
 #include <utility>
 
+#include <base/hash.h>
 #include <c10/util/StringUtil.h>
 
 namespace tessera::detail {
@@ -125,9 +126,32 @@ std::ostream& operator<<(std::ostream& out, const CallSite& site) {
              << ", rank " << site.group[static_cast<size_t>(site.place)];
 }
 
-std::string disagreement(
-    const CollectiveCall& a, int64_t rank_a, const CollectiveCall& b,
-    int64_t rank_b) {
+CallFacts facts_of(const CollectiveCall& call, int64_t other) {
+  CallFacts facts{
+      .kind = call.kind,
+      .reduce_op = is_reduction(call.kind) ? call.reduce_op : ReduceOp::kSum,
+      .peer = has_root(call.kind) ? call.peer : -1,
+      .stamp = call.stamp};
+  if (!call.sample().defined()) {
+    return facts;
+  }
+  facts.dtype = call.sample().scalar_type();
+  facts.device_type = call.sample().device().type();
+  if (call.kind == CallKind::kAllToAll) {
+    facts.gives = call.input_counts[static_cast<size_t>(other)];
+    facts.takes = call.output_counts[static_cast<size_t>(other)];
+    return facts;
+  }
+  facts.counts = base::hash_combine(
+      base::hash_combine(0, call.input_counts), call.output_counts);
+  const bool same_numel = call.kind == CallKind::kAllReduce ||
+                          call.kind == CallKind::kBroadcast ||
+                          is_point_to_point(call.kind);
+  facts.numel = same_numel ? call.sample().numel() : 0;
+  return facts;
+}
+
+std::string disagreement(const CallFacts& a, const CallFacts& b) {
   if (a.kind != b.kind && !is_point_to_point(a.kind)) {
     return "the operation";
   }
@@ -141,40 +165,22 @@ std::string disagreement(
         "the number of random operations so far (", a.stamp.operations, " and ",
         b.stamp.operations, "; a rank that draws alone needs a RandomStream)");
   }
-  if (has_root(a.kind) && a.peer != b.peer) {
+  if (a.peer != b.peer) {
     return "the root";
   }
-  if (is_reduction(a.kind) && a.reduce_op != b.reduce_op) {
+  if (a.reduce_op != b.reduce_op) {
     return "the reduce op";
   }
-  if (a.kind == CallKind::kBarrier) {
-    return "";
-  }
-  if (a.sample().scalar_type() != b.sample().scalar_type()) {
+  if (a.dtype != b.dtype) {
     return "the dtype";
   }
-  if (a.sample().device().type() != b.sample().device().type()) {
+  if (a.device_type != b.device_type) {
     return "the device type";
   }
-  if (a.kind == CallKind::kAllToAll) {
-    const auto agree = [](const auto& sender, int64_t from,
-                          const auto& receiver, int64_t to) {
-      return sender.input_counts[static_cast<size_t>(to)] ==
-             receiver.output_counts[static_cast<size_t>(from)];
-    };
-    const bool ok = agree(a, rank_a, b, rank_b) && agree(b, rank_b, a, rank_a);
-    return ok ? "" : "the counts";
-  }
-  if (a.input_counts != b.input_counts || a.output_counts != b.output_counts) {
+  if (a.counts != b.counts || a.gives != b.takes || a.takes != b.gives) {
     return "the counts";
   }
-  const bool same_numel = a.kind == CallKind::kAllReduce ||
-                          a.kind == CallKind::kBroadcast ||
-                          is_point_to_point(a.kind);
-  if (same_numel && a.sample().numel() != b.sample().numel()) {
-    return "the number of elements";
-  }
-  return "";
+  return a.numel == b.numel ? "" : "the number of elements";
 }
 
 namespace {

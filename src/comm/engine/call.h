@@ -94,11 +94,28 @@ std::ostream& operator<<(std::ostream& out, const CallSite& site);
 /// and marks the output as written. Errors start with the site.
 void check_call(CollectiveCall& call, const CallSite& site);
 
-/// Returns what two ranks of a group disagree on ("the dtype"), or nothing.
-/// Both calls belong to one sequence number, or are a send and its receive.
-std::string disagreement(
-    const CollectiveCall& a, int64_t rank_a, const CollectiveCall& b,
-    int64_t rank_b);
+/// What two ranks of a group must agree on: one rank's call as another one sees
+/// it. A value without pointers, which may travel between processes.
+struct CallFacts {
+  CallKind kind = CallKind::kBarrier;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  at::DeviceType device_type = at::kCPU;
+  int64_t peer = -1;
+  RandomStamp stamp = {};
+  int64_t numel = 0;    // where all ranks must have as many
+  uint64_t counts = 0;  // a hash of the counts that all ranks must share
+  int64_t gives = 0;    // all_to_all: to the other rank
+  int64_t takes = 0;    // all_to_all: from the other rank
+};
+
+/// Returns the facts of a call for the rank at place `other` of the group.
+CallFacts facts_of(const CollectiveCall& call, int64_t other);
+
+/// Returns what two ranks disagree on ("the dtype"), or nothing; each as the
+/// other sees it. Both calls belong to one sequence number, or are a send and
+/// its receive.
+std::string disagreement(const CallFacts& a, const CallFacts& b);
 
 /// Tells whether two contiguous tensors share a byte; not if one is undefined.
 bool overlap(const at::Tensor& a, const at::Tensor& b);

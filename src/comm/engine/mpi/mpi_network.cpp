@@ -1,0 +1,344 @@
+// MPI as a network: messages between pairs on two communicators of its own, one
+// for data and one for news.
+//
+// Note [Messages instead of MPI's collectives]
+// A group needs no communicator of its own: the tag of its messages is a hash
+// of its ranks, so that joining one is no collective, and ranks that start
+// calls of different groups in different orders do not wait for each other.
+// Between ranks of one host a round of messages is as fast as MPI's own
+// collectives, and reductions have a fixed order (benchmarks: tessera bench
+// comm).
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <stdexcept>
+
+#include <base/hash.h>
+
+#include "comm/engine/process/wire.h"
+
+namespace tessera::detail {
+namespace {
+
+// Counts of MPI are 31-bit: longer messages go in several.
+constexpr int64_t kMaxMessage = int64_t{1} << 30;
+constexpr int kNewsTag = 1;
+constexpr int kNewsBytes = 2048;
+
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) {
+    return;
+  }
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw std::runtime_error(
+      std::string(call) + ": " +
+      std::string(text, static_cast<size_t>(length)));
+}
+
+// A tag of at least 1 from any key; MPI gives tags 0 to 2^15 - 1 at least.
+int tag_of(uint64_t key, int upper_bound) {
+  return 1 + static_cast<int>(key % static_cast<uint64_t>(upper_bound));
+}
+
+class MpiTransit final : public Transit {
+ public:
+  MpiTransit(MPI_Comm comm, int tag) : comm_(comm), tag_(tag) {}
+  ~MpiTransit() override {
+    for (MPI_Request& request : requests_) {
+      if (request != MPI_REQUEST_NULL) {
+        MPI_Request_free(&request);
+      }
+    }
+  }
+  MpiTransit(const MpiTransit&) = delete;
+  MpiTransit& operator=(const MpiTransit&) = delete;
+
+  void send(const void* data, int64_t bytes, int64_t rank) {
+    in_pieces(bytes, [&](int64_t begin, int size) {
+      check(
+          MPI_Isend(
+              static_cast<const char*>(data) + begin, size, MPI_BYTE,
+              static_cast<int>(rank), tag_, comm_,
+              &requests_.emplace_back(MPI_REQUEST_NULL)),
+          "MPI_Isend");
+    });
+  }
+  void receive(void* data, int64_t bytes, int64_t rank) {
+    in_pieces(bytes, [&](int64_t begin, int size) {
+      check(
+          MPI_Irecv(
+              static_cast<char*>(data) + begin, size, MPI_BYTE,
+              static_cast<int>(rank), tag_, comm_,
+              &requests_.emplace_back(MPI_REQUEST_NULL)),
+          "MPI_Irecv");
+    });
+  }
+  bool done() override {
+    int flag = 0;
+    check(
+        MPI_Testall(
+            static_cast<int>(requests_.size()), requests_.data(), &flag,
+            MPI_STATUSES_IGNORE),
+        "MPI_Testall");
+    return flag != 0;
+  }
+
+ private:
+  template <class F>
+  static void in_pieces(int64_t bytes, F f) {
+    for (int64_t begin = 0; begin < bytes; begin += kMaxMessage) {
+      f(begin, static_cast<int>(std::min(kMaxMessage, bytes - begin)));
+    }
+  }
+
+  MPI_Comm comm_;
+  int tag_;
+  std::vector<MPI_Request> requests_;
+};
+
+class MpiWire final : public Wire {
+ public:
+  MpiWire(
+      MPI_Comm comm, std::vector<int64_t> ranks, int64_t place, uint64_t key,
+      int tag_bound)
+      : comm_(comm),
+        ranks_(std::move(ranks)),
+        place_(static_cast<size_t>(place)),
+        key_(key),
+        tag_bound_(tag_bound) {}
+
+  TransitPtr all_gather(
+      const void* input, void* output,
+      const std::vector<int64_t>& counts) override {
+    auto transit = begin();
+    int64_t at = 0;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      char* to = static_cast<char*>(output) + at;
+      if (r == place_) {
+        copy(to, input, counts[r]);
+      } else {
+        transit->receive(to, counts[r], ranks_[r]);
+      }
+      at += counts[r];
+    }
+    for (size_t r : others()) {
+      transit->send(input, counts[place_], ranks_[r]);
+    }
+    return transit;
+  }
+
+  TransitPtr all_to_all(
+      const void* input, const std::vector<int64_t>& sent, void* output,
+      const std::vector<int64_t>& received) override {
+    auto transit = begin();
+    const char* own = nullptr;
+    int64_t at = 0;
+    std::vector<const char*> from(ranks_.size());
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      from[r] = static_cast<const char*>(input) + at;
+      at += sent[r];
+    }
+    own = from[place_];
+    at = 0;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      char* to = static_cast<char*>(output) + at;
+      if (r == place_) {
+        copy(to, own, received[r]);
+      } else {
+        transit->receive(to, received[r], ranks_[r]);
+      }
+      at += received[r];
+    }
+    for (size_t r : others()) {
+      transit->send(from[r], sent[r], ranks_[r]);
+    }
+    return transit;
+  }
+
+  // Along a binary tree would need relays; direct messages keep the root busy
+  // but never wait for a third rank.
+  TransitPtr broadcast(void* data, int64_t bytes, int64_t root) override {
+    auto transit = begin();
+    if (static_cast<size_t>(root) != place_) {
+      transit->receive(data, bytes, ranks_[static_cast<size_t>(root)]);
+      return transit;
+    }
+    for (size_t r : others()) {
+      transit->send(data, bytes, ranks_[r]);
+    }
+    return transit;
+  }
+
+  TransitPtr send(
+      const void* data, int64_t bytes, int64_t place, int64_t tag) override {
+    auto transit = begin(tag);
+    transit->send(data, bytes, ranks_[static_cast<size_t>(place)]);
+    return transit;
+  }
+  TransitPtr receive(
+      void* data, int64_t bytes, int64_t place, int64_t tag) override {
+    auto transit = begin(tag);
+    transit->receive(data, bytes, ranks_[static_cast<size_t>(place)]);
+    return transit;
+  }
+  // Messages under way cannot be taken back; their tensors live on, see
+  // ProcessWorld.
+  void close() noexcept override {}
+
+ private:
+  std::unique_ptr<MpiTransit> begin() const {
+    return std::make_unique<MpiTransit>(comm_, tag_of(key_, tag_bound_));
+  }
+  std::unique_ptr<MpiTransit> begin(int64_t tag) const {
+    const uint64_t key = base::hash_combine(key_, static_cast<size_t>(tag) + 1);
+    return std::make_unique<MpiTransit>(comm_, tag_of(key, tag_bound_));
+  }
+  // The other places, starting behind this one, so that not all ranks send to
+  // the same one first.
+  std::vector<size_t> others() const {
+    std::vector<size_t> places;
+    for (size_t i = 1; i < ranks_.size(); ++i) {
+      places.push_back((place_ + i) % ranks_.size());
+    }
+    return places;
+  }
+  static void copy(void* to, const void* from, int64_t bytes) {
+    if (bytes > 0 && to != from) {
+      std::memcpy(to, from, static_cast<size_t>(bytes));
+    }
+  }
+
+  MPI_Comm comm_;
+  std::vector<int64_t> ranks_;
+  size_t place_;
+  uint64_t key_;
+  int tag_bound_;
+};
+
+// News as it travels.
+struct Notice {
+  uint64_t group;
+  uint64_t has_text;
+  char text[kNewsBytes - 16];
+};
+static_assert(sizeof(Notice) == kNewsBytes);
+
+class MpiNetwork final : public Network {
+ public:
+  MpiNetwork() {
+    int started = 0;
+    check(MPI_Initialized(&started), "MPI_Initialized");
+    if (started == 0) {
+      int level = 0;
+      check(
+          MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level),
+          "MPI_Init_thread");
+      if (level < MPI_THREAD_SERIALIZED) {
+        throw std::runtime_error(
+            "MPI gives less than MPI_THREAD_SERIALIZED, which this engine "
+            "needs");
+      }
+      finalizes_ = true;
+    }
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &data_), "MPI_Comm_dup");
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
+    MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN);
+    check(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
+    void* bound = nullptr;
+    int found = 0;
+    check(
+        MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found),
+        "MPI_Comm_get_attr");
+    tag_bound_ =
+        found != 0 ? std::max(*static_cast<int*>(bound) - 1, 32766) : 32766;
+  }
+  // A job in which a rank has failed cannot finalize: others may be gone.
+  ~MpiNetwork() override {
+    int ended = 0;
+    MPI_Finalized(&ended);
+    if (finalizes_ && !failed_ && ended == 0) {
+      MPI_Waitall(
+          static_cast<int>(sending_.size()), sending_.data(),
+          MPI_STATUSES_IGNORE);
+      MPI_Finalize();
+    }
+  }
+  MpiNetwork(const MpiNetwork&) = delete;
+  MpiNetwork& operator=(const MpiNetwork&) = delete;
+
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
+  std::string name() const override { return "mpi"; }
+  std::unique_ptr<Wire> join(
+      const std::vector<int64_t>& ranks, const std::string& key) override {
+    const auto place = std::find(ranks.begin(), ranks.end(), rank_);
+    return std::make_unique<MpiWire>(
+        data_, ranks, place - ranks.begin(), base::hash_bytes(key), tag_bound_);
+  }
+
+  void tell(
+      const std::vector<int64_t>& ranks, const News& news) noexcept override {
+    failed_ = failed_ || !news.text.empty();
+    Notice& notice = notices_.emplace_back();
+    notice.group = news.group;
+    notice.has_text = news.text.empty() ? 0 : 1;
+    std::strncpy(notice.text, news.text.c_str(), sizeof(notice.text) - 1);
+    for (const int64_t to : ranks) {
+      if (to != rank_) {
+        MPI_Isend(
+            &notice, kNewsBytes, MPI_BYTE, static_cast<int>(to), kNewsTag,
+            control_, &sending_.emplace_back(MPI_REQUEST_NULL));
+      }
+    }
+  }
+  std::vector<News> news() override {
+    std::vector<News> heard;
+    for (;;) {
+      int waiting = 0;
+      MPI_Status status;
+      check(
+          MPI_Iprobe(MPI_ANY_SOURCE, kNewsTag, control_, &waiting, &status),
+          "MPI_Iprobe");
+      if (waiting == 0) {
+        return heard;
+      }
+      Notice notice{};
+      check(
+          MPI_Recv(
+              &notice, kNewsBytes, MPI_BYTE, status.MPI_SOURCE, kNewsTag,
+              control_, MPI_STATUS_IGNORE),
+          "MPI_Recv");
+      failed_ = failed_ || notice.has_text != 0;
+      heard.push_back(
+          {.rank = status.MPI_SOURCE,
+           .group = notice.group,
+           .text = notice.has_text != 0 ? notice.text : ""});
+    }
+  }
+
+ private:
+  MPI_Comm data_ = MPI_COMM_NULL;
+  MPI_Comm control_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  int tag_bound_ = 32766;
+  bool finalizes_ = false;
+  bool failed_ = false;
+  std::deque<Notice> notices_;  // under way
+  std::vector<MPI_Request> sending_;
+};
+
+}  // namespace
+}  // namespace tessera::detail
+
+/// What the library looks up when it loads this file.
+extern "C" tessera::detail::Network* tessera_mpi_network() {
+  return new tessera::detail::MpiNetwork();
+}

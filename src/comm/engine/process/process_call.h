@@ -1,0 +1,103 @@
+// One call on its way between processes; see Note [A call between processes].
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/engine/call.h"
+#include "comm/engine/process/wire.h"
+
+namespace tessera::detail {
+
+/// A group as one of its ranks knows it.
+class ProcessGroupState {
+ public:
+  ProcessGroupState(std::vector<int64_t> global_ranks, int64_t my_place)
+      : ranks(std::move(global_ranks)), place(my_place) {}
+
+  const std::vector<int64_t> ranks;  // global, in group order
+  const int64_t place;
+  std::unique_ptr<Wire> wire;  // made by the first call
+  uint64_t calls = 0;          // collectives so far
+  uint64_t next = 0;           // the collective whose turn it is on the wire
+  std::string broken;          // why no further call is possible
+
+  int64_t size() const { return static_cast<int64_t>(ranks.size()); }
+  int64_t rank() const { return ranks[static_cast<size_t>(place)]; }
+  /// Returns the number that its ranks know it by.
+  uint64_t number() const;
+};
+
+/// What a rank says about its call to another one, as it travels.
+struct CallRecord {
+  uint64_t group = 0;     // a hash of its ranks
+  uint64_t sequence = 0;  // of a collective in its group
+  CallFacts facts = {};
+  char text[128] = {};  // describe(), cut off
+};
+
+class ProcessCall {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  ProcessCall(
+      std::shared_ptr<ProcessGroupState> of, CollectiveCall what,
+      Clock::time_point started);
+
+  ProcessGroupState& group() const { return *group_; }
+  const CollectiveCall& call() const { return call_; }
+  Clock::time_point started() const { return started_; }
+  /// Prints "call 3", "message".
+  const std::string& label() const { return label_; }
+
+  /// Moves on as far as it can without waiting. Throws what ends the call: a
+  /// disagreement, an error of the wire.
+  void advance();
+  bool complete() const { return stage_ == Stage::kComplete; }
+  bool failed() const { return !error_.empty(); }
+  const std::string& error() const { return error_; }
+  /// Ends the call without success; the first reason counts.
+  void fail(const std::string& reason);
+  /// Returns the global ranks that have not been heard of in this call.
+  std::vector<int64_t> missing() const;
+  /// Throws why the call failed.
+  [[noreturn]] void raise() const;
+
+ private:
+  enum class Stage : uint8_t { kQueued, kFacts, kData, kSlices, kComplete };
+
+  bool has_turn() const;
+  void end_turn();
+  void start_facts();
+  void check_facts() const;
+  void start_data();
+  void finish_data();
+  void reduce(const at::Tensor& gathered, const at::Tensor& output) const;
+  bool all_reduces_at_once() const;
+  bool slices_follow() const;
+  std::vector<int64_t> slices() const;
+  std::vector<int64_t> bytes(const std::vector<int64_t>& counts) const;
+  at::Tensor stage_buffer(int64_t numel) const;
+  void move_to_host();
+  void move_to_device() const;
+  std::vector<int64_t> only(int64_t place, int64_t count) const;
+
+  std::shared_ptr<ProcessGroupState> group_;
+  CollectiveCall call_;
+  Clock::time_point started_;
+  std::string label_;
+  uint64_t sequence_ = 0;
+  Stage stage_ = Stage::kQueued;
+  TransitPtr transit_;
+  std::vector<CallRecord> said_;   // to each place
+  std::vector<CallRecord> heard_;  // from each place
+  at::Tensor device_output_;       // where results go in the end
+  at::Tensor gathered_;            // addends of a reduction
+  std::string error_;
+};
+
+}  // namespace tessera::detail

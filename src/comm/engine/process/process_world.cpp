@@ -1,0 +1,305 @@
+#include "comm/engine/process/process_world.h"
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include <base/text.h>
+#include <c10/util/Exception.h>
+
+#include "comm/engine/process/process_call.h"
+
+namespace tessera::detail {
+namespace {
+
+// How often a waiting rank looks before it gives its core away, and before it
+// sleeps between looks.
+constexpr int kSpins = 200;
+constexpr int kYields = 20000;
+constexpr auto kExplanation = std::chrono::milliseconds(300);
+constexpr auto kNap = std::chrono::microseconds(100);
+
+void pause(int looks) {
+  if (looks < kSpins) {
+    return;
+  }
+  if (looks < kSpins + kYields) {
+    std::this_thread::yield();
+  } else {
+    std::this_thread::sleep_for(kNap);
+  }
+}
+
+class ProcessWork : public WorkImpl {
+ public:
+  ProcessWork(
+      std::shared_ptr<ProcessWorld> world, std::shared_ptr<ProcessCall> call)
+      : world_(std::move(world)), call_(std::move(call)) {}
+
+  void wait() override {
+    if (const auto call = std::exchange(call_, nullptr)) {
+      world_->wait(*call);
+    }
+  }
+  bool done() override { return call_ == nullptr || world_->advance(*call_); }
+  void abandon() override {
+    if (const auto call = std::exchange(call_, nullptr)) {
+      world_->abandon(*call);
+    }
+  }
+
+ private:
+  std::shared_ptr<ProcessWorld> world_;
+  std::shared_ptr<ProcessCall> call_;
+};
+
+class ProcessCommunicator : public CommunicatorImpl {
+ public:
+  ProcessCommunicator(
+      std::shared_ptr<ProcessWorld> world,
+      std::shared_ptr<ProcessGroupState> group, std::shared_ptr<CallLogs> logs)
+      : CommunicatorImpl(std::move(logs)),
+        world_(std::move(world)),
+        group_(std::move(group)) {}
+
+  int64_t rank() const override { return group_->place; }
+  const std::vector<int64_t>& ranks() const override { return group_->ranks; }
+  std::string engine() const override { return world_->engine(); }
+  std::unique_ptr<WorkImpl> submit(CollectiveCall call) override {
+    return std::make_unique<ProcessWork>(
+        world_, world_->submit(group_, std::move(call)));
+  }
+  std::shared_ptr<CommunicatorImpl> subgroup(
+      const std::vector<int64_t>& ranks) override {
+    return world_->communicator(ranks);
+  }
+
+ private:
+  std::shared_ptr<ProcessWorld> world_;
+  std::shared_ptr<ProcessGroupState> group_;
+};
+
+std::string text_of(const std::exception& error) {
+  const auto* known = dynamic_cast<const c10::Error*>(&error);
+  return known != nullptr ? known->what_without_backtrace() : error.what();
+}
+
+}  // namespace
+
+ProcessWorld::ProcessWorld(
+    std::unique_ptr<Network> network, std::chrono::milliseconds deadline)
+    : network_(std::move(network)),
+      deadline_(deadline),
+      ended_(static_cast<size_t>(network_->size()), false) {}
+
+ProcessWorld::~ProcessWorld() {
+  leave("");
+}
+
+std::chrono::milliseconds ProcessWorld::deadline() const {
+  const Lock lock(mutex_);
+  return deadline_;
+}
+
+void ProcessWorld::set_deadline(std::chrono::milliseconds deadline) {
+  const Lock lock(mutex_);
+  deadline_ = deadline;
+}
+
+std::shared_ptr<CommunicatorImpl> ProcessWorld::communicator(
+    const std::vector<int64_t>& ranks) {
+  const Lock lock(mutex_);
+  auto& group = groups_[ranks];
+  if (group == nullptr) {
+    const auto place = std::find(ranks.begin(), ranks.end(), rank());
+    group = std::make_shared<ProcessGroupState>(ranks, place - ranks.begin());
+  }
+  return std::make_shared<ProcessCommunicator>(
+      shared_from_this(), group, logs());
+}
+
+void ProcessWorld::check_may_call(
+    const ProcessGroupState& group, const CollectiveCall& call) const {
+  std::string reason;
+  if (left_) {
+    reason = "this rank has ended; make no calls after run()";
+  } else if (!failure_.empty()) {
+    reason = failure_;
+  } else if (!group.broken.empty()) {
+    reason = "the group is broken by an earlier failure: " + group.broken;
+  }
+  TORCH_CHECK_WITH(
+      DistBackendError, reason.empty(), describe(call), " on ",
+      describe_group(group.ranks), ", rank ", group.rank(), ": ", reason);
+}
+
+std::shared_ptr<ProcessCall> ProcessWorld::submit(
+    const std::shared_ptr<ProcessGroupState>& group, CollectiveCall call) {
+  const Lock lock(mutex_);
+  hear();
+  check_may_call(*group, call);
+  auto made = std::make_shared<ProcessCall>(
+      group, std::move(call), ProcessCall::Clock::now());
+  try {
+    if (group->wire == nullptr) {
+      group->wire = network_->join(group->ranks, describe_group(group->ranks));
+    }
+    made->advance();
+  } catch (const std::exception& error) {
+    explain_error(*group);
+    break_group(*group, text_of(error));
+    made->fail(group->broken);
+  }
+  if (!made->complete() && !made->failed()) {
+    active_.push_back(made);
+  }
+  return made;
+}
+
+void ProcessWorld::move_all() {
+  for (const auto& call : std::vector(active_)) {
+    try {
+      call->advance();
+    } catch (const std::exception& error) {
+      explain_error(call->group());
+      break_group(call->group(), text_of(error));
+      call->fail(call->group().broken);
+    }
+  }
+  std::erase_if(active_, [](const auto& call) {
+    return call->complete() || call->failed();
+  });
+}
+
+// A connection that breaks is often the end of another rank, which may have
+// said why: its word is worth a moment.
+void ProcessWorld::explain_error(ProcessGroupState& group) {
+  const auto limit = ProcessCall::Clock::now() + kExplanation;
+  while (group.broken.empty() && ProcessCall::Clock::now() < limit) {
+    hear();
+    std::this_thread::sleep_for(kNap);
+  }
+}
+
+void ProcessWorld::hear() {
+  for (const Network::News& news : network_->news()) {
+    if (news.group != 0) {
+      for (auto& [ranks, group] : groups_) {
+        if (group->number() == news.group) {
+          mark_broken(*group, news.text);
+        }
+      }
+      continue;
+    }
+    ended_[static_cast<size_t>(news.rank)] = true;
+    if (!news.text.empty() && failure_.empty()) {
+      failure_ = "rank " + std::to_string(news.rank) + " failed: " + news.text;
+      for (auto& [ranks, group] : groups_) {
+        mark_broken(*group, failure_);
+      }
+    }
+  }
+  // A rank that has returned will not make the calls that others wait in.
+  for (const auto& call : std::vector(active_)) {
+    for (const int64_t rank : call->missing()) {
+      if (ended_[static_cast<size_t>(rank)] && !call->failed()) {
+        break_group(
+            call->group(),
+            "rank " + std::to_string(rank) +
+                " returned from its body without making " + call->label() +
+                "; every rank of a group must make the same calls in the same "
+                "order");
+      }
+    }
+  }
+}
+
+void ProcessWorld::wait(ProcessCall& call) {
+  for (int looks = 0;; ++looks) {
+    {
+      const Lock lock(mutex_);
+      move_all();
+      if (!call.complete() && !call.failed() && looks % 64 == 0) {
+        hear();
+        if (ProcessCall::Clock::now() - call.started() > deadline_) {
+          report_deadline(call);
+        }
+      }
+      if (call.failed()) {
+        call.raise();
+      }
+      if (call.complete()) {
+        return;
+      }
+    }
+    pause(looks);
+  }
+}
+
+bool ProcessWorld::advance(ProcessCall& call) {
+  const Lock lock(mutex_);
+  move_all();
+  hear();
+  return call.complete() || call.failed();
+}
+
+void ProcessWorld::abandon(ProcessCall& call) {
+  const Lock lock(mutex_);
+  move_all();
+  if (!call.complete() && !call.failed()) {
+    break_group(
+        call.group(),
+        call.label() + " was given up by rank " + std::to_string(rank()) +
+            " while an exception passed through it; wait() for a Work before "
+            "code that may throw");
+  }
+}
+
+void ProcessWorld::report_deadline(ProcessCall& call) {
+  const std::vector<int64_t> missing = call.missing();
+  break_group(
+      call.group(),
+      call.label() + " did not complete within the deadline of " +
+          std::to_string(deadline_.count()) + " ms; waited for " +
+          (missing.empty() ? "data"
+                           : (missing.size() == 1 ? "rank " : "ranks ") +
+                                 base::join(missing, " ")) +
+          "; raise InitOptions.deadline if the work takes longer");
+}
+
+void ProcessWorld::break_group(
+    ProcessGroupState& group, const std::string& reason) {
+  if (group.broken.empty()) {
+    network_->tell(
+        group.ranks, {.rank = rank(), .group = group.number(), .text = reason});
+    mark_broken(group, reason);
+  }
+}
+
+void ProcessWorld::mark_broken(
+    ProcessGroupState& group, const std::string& reason) {
+  if (!group.broken.empty()) {
+    return;
+  }
+  group.broken = reason;
+  for (const auto& call : active_) {
+    if (&call->group() == &group) {
+      call->fail(reason);
+    }
+  }
+  if (group.wire != nullptr) {
+    group.wire->close();
+  }
+}
+
+void ProcessWorld::leave(const std::string& error) {
+  const Lock lock(mutex_);
+  if (!std::exchange(left_, true)) {
+    std::vector<int64_t> others(static_cast<size_t>(size()));
+    std::iota(others.begin(), others.end(), int64_t{0});
+    network_->tell(others, {.rank = rank(), .text = error});
+  }
+}
+
+}  // namespace tessera::detail
