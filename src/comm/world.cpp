@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
 #include <c10/util/Exception.h>
 
+#include "comm/engine/process/process_ranks.h"
 #include "comm/engine/threads.h"
+#include "comm/launch.h"
 
 namespace tessera {
 namespace {
@@ -23,27 +24,17 @@ void check_deadline(std::chrono::milliseconds deadline, const char* call) {
 }
 
 void check_engine(Engine engine, const char* call) {
-  static const char* const names[] = {"auto", "threads", "mpi",
-                                      "nccl", "c10d",    "simulated"};
   TORCH_CHECK_NOT_IMPLEMENTED(
-      engine == Engine::kAuto || engine == Engine::kThreads, call,
-      ": this build has no engine '", names[static_cast<size_t>(engine)],
-      "'; it has: threads");
+      engine != Engine::kNccl && engine != Engine::kSimulated, call,
+      ": this build has no such engine; it has: threads, mpi, c10d");
 }
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-// How many ranks the program was started with; 0 when nothing says so.
-int64_t ranks_asked_for() {
-  const std::string engine = environment("TESSERA_ENGINE");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      engine.empty() || engine == "threads", "TESSERA_ENGINE=", engine,
-      ": this build has no such engine; it has: threads");
-  const std::string text = environment("TESSERA_NUM_RANKS");
-  if (text.empty()) {
+// How many ranks as threads the program was started with; 0 when nothing says
+// so.
+int64_t thread_ranks_asked_for() {
+  const std::string engine = detail::environment("TESSERA_ENGINE");
+  const std::string text = detail::environment("TESSERA_NUM_RANKS");
+  if (text.empty() || (!engine.empty() && engine != "threads")) {
     return 0;
   }
   int64_t count = 0;
@@ -55,6 +46,11 @@ int64_t ranks_asked_for() {
       "TESSERA_NUM_RANKS: the number of ranks must be 1 to ", kMaxThreadRanks,
       "; got '", text, "'");
   return count;
+}
+
+// For the library's own tests: run_ranks() on the processes of a job.
+bool runs_on_processes() {
+  return detail::environment("TESSERA_RUN_RANKS") == "processes";
 }
 
 }  // namespace
@@ -119,17 +115,26 @@ std::shared_ptr<detail::WorldImpl> detail::this_rank() {
   if (const auto& rank = current_thread_rank()) {
     return rank;
   }
-  const int64_t asked = ranks_asked_for();
+  const int64_t asked = thread_ranks_asked_for();
   TORCH_CHECK_VALUE(
       asked <= 1, "init: the program was started with ", asked,
       " ranks as threads, but this thread is none of them; put the content "
       "of main() into tessera::run([] { ... })");
+  if (auto process = asked == 0 ? current_process_world() : nullptr) {
+    return process;
+  }
   return lone_rank();
 }
 
 World init(InitOptions options) {
   check_engine(options.engine, "init");
   check_deadline(options.deadline, "init");
+  if (options.engine == Engine::kMpi || options.engine == Engine::kC10d) {
+    TORCH_CHECK_VALUE(
+        detail::this_process(options.engine, options.deadline) != nullptr,
+        "init: this process was not started as one of several; use mpirun, "
+        "torchrun or tessera run");
+  }
   std::shared_ptr<detail::WorldImpl> rank = detail::this_rank();
   if (options.deadline != InitOptions().deadline) {
     rank->set_deadline(options.deadline);
@@ -151,15 +156,21 @@ void run_ranks(int n, const std::function<void()>& body, InitOptions options) {
       outer == nullptr, "run_ranks, rank ", outer->rank(),
       ": a rank cannot start ranks of its own; use World::communicator(ranks) "
       "or split() for smaller groups");
+  if (runs_on_processes() && detail::this_process() != nullptr) {
+    return detail::run_process_ranks(n, body, options.deadline);
+  }
   detail::run_thread_ranks(n, body, options.deadline);
 }
 
 void run(const std::function<void()>& body) {
-  const int64_t asked = ranks_asked_for();
+  const int64_t asked = thread_ranks_asked_for();
   if (asked > 0) {
     return run_ranks(static_cast<int>(asked), body);
   }
   TORCH_CHECK_VALUE(body != nullptr, "run: the body is empty");
+  if (const auto process = detail::this_process()) {
+    return detail::run_as_process(*process, body);
+  }
   body();
 }
 

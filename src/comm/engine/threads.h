@@ -186,6 +186,9 @@ class ThreadsRank : public WorldImpl {
 std::string left_text(const Operation& operation, int64_t rank);
 /// Returns the text of an exception, without a backtrace.
 std::string message_of(const std::exception_ptr& exception);
+/// Throws an exception again, with the rank that it left: "rank 2 of 4".
+[[noreturn]] void rethrow_with_rank(
+    const std::exception_ptr& exception, const std::string& who);
 /// Throws why a rank's call failed.
 [[noreturn]] void throw_failure(
     const CollectiveCall& call, const ThreadsGroup& group, int64_t rank,

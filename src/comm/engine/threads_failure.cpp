@@ -217,14 +217,10 @@ void ThreadsWorld::fail(int64_t rank, std::exception_ptr exception) {
   wake_all();
 }
 
-void ThreadsWorld::rethrow_failure() {
-  if (exception_ == nullptr) {
-    return;
-  }
-  const std::string who = "rank " + std::to_string(failed_rank_) + " of " +
-                          std::to_string(ranks_.size());
+void rethrow_with_rank(
+    const std::exception_ptr& exception, const std::string& who) {
   try {
-    std::rethrow_exception(std::exchange(exception_, nullptr));
+    std::rethrow_exception(exception);
   } catch (c10::Error& error) {
     error.add_context(who);
     throw;
@@ -232,6 +228,15 @@ void ThreadsWorld::rethrow_failure() {
     std::throw_with_nested(c10::Error(
         {__func__, __FILE__, __LINE__},
         who + " failed: " + message_of(std::current_exception())));
+  }
+}
+
+void ThreadsWorld::rethrow_failure() {
+  if (exception_ != nullptr) {
+    rethrow_with_rank(
+        std::exchange(exception_, nullptr),
+        "rank " + std::to_string(failed_rank_) + " of " +
+            std::to_string(ranks_.size()));
   }
 }
 

@@ -222,9 +222,10 @@ class MpiWire final : public Wire {
 
 // News as it travels.
 struct Notice {
+  uint64_t world;
   uint64_t group;
   uint64_t has_text;
-  char text[kNewsBytes - 16];
+  char text[kNewsBytes - 24];
 };
 static_assert(sizeof(Notice) == kNewsBytes);
 
@@ -285,8 +286,9 @@ class MpiNetwork final : public Network {
 
   void tell(
       const std::vector<int64_t>& ranks, const News& news) noexcept override {
-    failed_ = failed_ || !news.text.empty();
+    failed_ = failed_ || (news.world == 0 && !news.text.empty());
     Notice& notice = notices_.emplace_back();
+    notice.world = news.world;
     notice.group = news.group;
     notice.has_text = news.text.empty() ? 0 : 1;
     std::strncpy(notice.text, news.text.c_str(), sizeof(notice.text) - 1);
@@ -315,9 +317,10 @@ class MpiNetwork final : public Network {
               &notice, kNewsBytes, MPI_BYTE, status.MPI_SOURCE, kNewsTag,
               control_, MPI_STATUS_IGNORE),
           "MPI_Recv");
-      failed_ = failed_ || notice.has_text != 0;
+      failed_ = failed_ || (notice.world == 0 && notice.has_text != 0);
       heard.push_back(
           {.rank = status.MPI_SOURCE,
+           .world = notice.world,
            .group = notice.group,
            .text = notice.has_text != 0 ? notice.text : ""});
     }

@@ -167,7 +167,10 @@ void ProcessWorld::move_all() {
       call->fail(call->group().broken);
     }
   }
-  std::erase_if(active_, [](const auto& call) {
+  std::erase_if(active_, [&](const auto& call) {
+    if (call->failed()) {
+      abandoned_.push_back(call);
+    }
     return call->complete() || call->failed();
   });
 }
@@ -291,6 +294,11 @@ void ProcessWorld::mark_broken(
   if (group.wire != nullptr) {
     group.wire->close();
   }
+}
+
+bool ProcessWorld::heard_failure() const {
+  const Lock lock(mutex_);
+  return !failure_.empty();
 }
 
 void ProcessWorld::leave(const std::string& error) {

@@ -58,6 +58,9 @@ class ProcessWorld : public WorldImpl,
 
   /// Tells the others that this rank has ended, by an error or normally.
   void leave(const std::string& error);
+  /// Tells whether another rank has ended by an error.
+  bool heard_failure() const;
+  Network& network() { return *network_; }
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -78,6 +81,8 @@ class ProcessWorld : public WorldImpl,
   std::chrono::milliseconds deadline_;
   std::map<std::vector<int64_t>, std::shared_ptr<ProcessGroupState>> groups_;
   std::vector<std::shared_ptr<ProcessCall>> active_;
+  /// Failed calls whose transfers may still touch their tensors.
+  std::vector<std::shared_ptr<ProcessCall>> abandoned_;
   std::vector<bool> ended_;  // ranks that have returned from their body
   std::string failure_;      // "rank 2 failed: ..."
   bool left_ = false;

@@ -62,6 +62,7 @@ class Network {
   /// Something that happened to a rank or to a group.
   struct News {
     int64_t rank;        // who says so, or who died
+    uint64_t world = 0;  // which of the worlds that share the network
     uint64_t group = 0;  // the number of a broken group; 0: the rank has ended
     std::string text;    // why; empty: it ended normally
   };
