@@ -13,8 +13,9 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
-#include <limits>
+#include <map>
 #include <stdexcept>
+#include <utility>
 
 #include <base/hash.h>
 
@@ -300,8 +301,7 @@ class MpiNetwork final : public Network {
       }
     }
   }
-  std::vector<News> news() override {
-    std::vector<News> heard;
+  std::vector<News> news(uint64_t world) override {
     for (;;) {
       int waiting = 0;
       MPI_Status status;
@@ -309,7 +309,7 @@ class MpiNetwork final : public Network {
           MPI_Iprobe(MPI_ANY_SOURCE, kNewsTag, control_, &waiting, &status),
           "MPI_Iprobe");
       if (waiting == 0) {
-        return heard;
+        return std::exchange(heard_[world], {});
       }
       Notice notice{};
       check(
@@ -318,7 +318,7 @@ class MpiNetwork final : public Network {
               control_, MPI_STATUS_IGNORE),
           "MPI_Recv");
       failed_ = failed_ || (notice.world == 0 && notice.has_text != 0);
-      heard.push_back(
+      heard_[notice.world].push_back(
           {.rank = status.MPI_SOURCE,
            .world = notice.world,
            .group = notice.group,
@@ -334,7 +334,8 @@ class MpiNetwork final : public Network {
   int tag_bound_ = 32766;
   bool finalizes_ = false;
   bool failed_ = false;
-  std::deque<Notice> notices_;  // under way
+  std::map<uint64_t, std::vector<News>> heard_;  // by world
+  std::deque<Notice> notices_;                   // under way
   std::vector<MPI_Request> sending_;
 };
 

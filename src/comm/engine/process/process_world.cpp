@@ -186,7 +186,7 @@ void ProcessWorld::explain_error(ProcessGroupState& group) {
 }
 
 void ProcessWorld::hear() {
-  for (const Network::News& news : network_->news()) {
+  for (const Network::News& news : network_->news(/*world=*/0)) {
     if (news.group != 0) {
       for (auto& [ranks, group] : groups_) {
         if (group->number() == news.group) {

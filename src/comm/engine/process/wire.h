@@ -69,8 +69,9 @@ class Network {
   /// Tells other ranks; a rank that has ended may not answer any more.
   virtual void tell(
       const std::vector<int64_t>& ranks, const News& news) noexcept = 0;
-  /// Returns news not returned before; does not wait.
-  virtual std::vector<News> news() = 0;
+  /// Returns a world's news not returned before; does not wait. Those of other
+  /// worlds, which a rank may have entered earlier or later, are kept.
+  virtual std::vector<News> news(uint64_t world) = 0;
 };
 
 }  // namespace tessera::detail
