@@ -17,3 +17,20 @@ function(tessera_engine_mpi)
     $<BUILD_INTERFACE:tessera_warnings> ${MPI_CXX_LIBRARIES})
   install(TARGETS tessera_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()
+
+function(tessera_engine_gloo)
+  add_library(tessera_gloo MODULE comm/engine/c10d/gloo_network.cpp
+    comm/launch.cpp)
+  target_include_directories(tessera_gloo PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  # Declarations of our own where gloo's headers are not installed.
+  include(CheckIncludeFileCXX)
+  check_include_file_cxx(gloo/config.h TESSERA_HAS_GLOO_HEADERS)
+  if(NOT TESSERA_HAS_GLOO_HEADERS)
+    target_include_directories(tessera_gloo SYSTEM PRIVATE
+      ${PROJECT_SOURCE_DIR}/src/comm/engine/c10d/gloo_declarations)
+  endif()
+  target_compile_features(tessera_gloo PRIVATE cxx_std_20)
+  target_link_libraries(tessera_gloo PRIVATE
+    $<BUILD_INTERFACE:tessera_warnings> torch)
+  install(TARGETS tessera_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endfunction()
