@@ -94,7 +94,8 @@ at::Tensor loss_of(
   }
   const auto mine =
       shard_tensor(target, *plan.output_plan.at("").spec(), 0, group);
-  return (y - mine.local_tensor()).pow(2).sum();
+  // Chunks of size 1 come without their dim.
+  return (y.view_as(mine.local_tensor()) - mine.local_tensor()).pow(2).sum();
 }
 
 double total(const at::Tensor& loss, bool local, const ProcessGroup& group) {
