@@ -16,45 +16,17 @@ namespace tessera::detail {
 using sharded_tensor::AttributeError;
 using torch::nn::Module;
 
-namespace {
-
-// The mesh of all sharded parameters, where there is one for all.
-std::optional<DeviceMesh> mesh_of_parameters(const Module& module) {
-  std::optional<DeviceMesh> mesh;
-  for (const at::Tensor& parameter : module.parameters()) {
-    if (!is_dtensor(parameter)) {
-      continue;
-    }
-    if (mesh && !(*mesh == device_mesh(parameter))) {
-      return std::nullopt;
-    }
-    mesh = device_mesh(parameter);
-  }
-  return mesh;
-}
-
-}  // namespace
-
 CallPlan::CallPlan(const Module& module, OutputSteps steps)
     : steps_(std::move(steps)),
-      mesh_(mesh_of_parameters(module)),
       elsewhere_(std::make_shared<std::set<std::string>>()) {
   for (const at::Tensor& parameter : module.parameters()) {
     keep_gradient_plain(parameter);
   }
 }
 
-at::Tensor CallPlan::argument(const at::Tensor& tensor) const {
-  if (!tensor.defined() || is_dtensor(tensor)) {
-    return tensor;
-  }
-  if (!mesh_) {
-    return with_plain_gradient(tensor);
-  }
-  return from_local(
-      tensor, *mesh_,
-      Placements(static_cast<size_t>(mesh_->ndim()), Replicate()),
-      {.shape = tensor.sizes().vec()});
+at::Tensor CallPlan::argument(const at::Tensor& tensor) {
+  return tensor.defined() && !is_dtensor(tensor) ? with_plain_gradient(tensor)
+                                                 : tensor;
 }
 
 at::Tensor CallPlan::output(const std::string& path, at::Tensor tensor) const {

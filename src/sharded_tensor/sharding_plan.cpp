@@ -111,16 +111,13 @@ class CheckedPlan {
           "name a module below");
     }
     static_cast<void>(module_at(kCall, root_, path));
+    check_owner(path, path);
     sharders_.emplace_back(path, &sharder);
     text_ += path + ": Sharder\n";
   }
   void add_parameter(const std::string& path, const ShardingSpec& spec) {
     const auto [above, name] = split_path(path);
-    for (const auto& [sharded, sharder] : sharders_) {
-      TORCH_CHECK(
-          !is_within(above, sharded), kCall, ", rank ", rank(), ": '", path,
-          "' has a spec, but all of '", sharded, "' is left to a Sharder");
-    }
+    check_owner(path, above);
     ParameterPlan plan = plan_parameter(
         kCall, module_at(kCall, root_, above), name, spec, group_);
     const auto [seen, fresh] =
@@ -130,6 +127,14 @@ class CheckedPlan {
     }
     text_ += path + ": " + agreed_text(plan) + "\n";
     parameters_.emplace_back(path, std::move(plan));
+  }
+  // Throws where a Sharder has the module at `owner` already.
+  void check_owner(const std::string& path, const std::string& owner) const {
+    for (const auto& [sharded, sharder] : sharders_) {
+      TORCH_CHECK(
+          !is_within(owner, sharded), kCall, ", rank ", rank(), ": '", path,
+          "' is in the plan, but all of '", sharded, "' is left to a Sharder");
+    }
   }
   // Two paths may lead to one tensor, which can be cut in one way only.
   void check_tied(

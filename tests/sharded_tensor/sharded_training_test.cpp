@@ -200,8 +200,9 @@ TEST(ShardedTraining, RanksWithoutShardsRunTheSameProgram) {
     Mlp plain(4, 6, 4), sharded(4, 6, 4);
     const auto plan = dims({1, 2}, {0, 0, 1, -1}, 0, true);
     auto net = shard_module(sharded, plan);
-    const at::Tensor x = distinct({6, 4});
-    const at::Tensor want = plain->forward(x);
+    const at::Tensor x = distinct({6, 4}).requires_grad_();
+    const at::Tensor x2 = distinct({6, 4}).requires_grad_();
+    const at::Tensor want = plain->forward(x2);
     const at::Tensor y = net(x);
     y.pow(2).sum().backward();
     want.pow(2).sum().backward();
@@ -210,13 +211,48 @@ TEST(ShardedTraining, RanksWithoutShardsRunTheSameProgram) {
     if (member) {
       EXPECT_TRUE(close(y, want.narrow(0, 3 * (rank() - 1), 3)));
       expect_equal_gradients(*sharded, *plain);
+      EXPECT_TRUE(close(x.grad(), x2.grad()));
     } else {
       EXPECT_EQ(y.numel(), 0);
+      EXPECT_TRUE(close(x.grad(), torch::zeros({6, 4}, testing::f64())));
       EXPECT_TRUE(
           close(sharded->fc2->bias.grad(), torch::zeros({4}, testing::f64())));
     }
     torch::optim::SGD optimizer(sharded->parameters(), 0.1);
     optimizer.step();
+  });
+}
+
+// Buffers are not part of a plan: all ranks keep the same ones.
+TEST(ShardedTraining, BuffersThatForwardWritesStayThoseOfThePlainNet) {
+  const auto make = [] {
+    torch::nn::Sequential net(
+        torch::nn::Linear(4, 6), torch::nn::BatchNorm1d(6),
+        torch::nn::Linear(6, 4));
+    testing::set_values(*net);
+    return net;
+  };
+  run_ranks(4, [&] {
+    auto plain = make(), sharded = make();
+    const std::vector<int64_t> all = {0, 1, 2, 3};
+    auto net = shard_module(
+        sharded, {.plan = {
+                      {"0.weight", chunks(0, all)},
+                      {"1.weight", chunks(0, all)},
+                      {"2.weight", chunks(1, all)}}});
+    const at::Tensor x = distinct({8, 4});
+    for (int i = 0; i < 2; ++i) {
+      const at::Tensor got = net(x), want = plain->forward(x);
+      EXPECT_TRUE(close(got, want));
+      got.pow(2).sum().backward();
+      want.pow(2).sum().backward();
+    }
+    expect_equal_gradients(*sharded, *plain);
+    const auto mine = sharded->named_buffers();
+    for (const auto& b : plain->named_buffers()) {
+      EXPECT_FALSE(is_dtensor(mine[b.key()])) << b.key();
+      EXPECT_TRUE(close(mine[b.key()], b.value())) << b.key();
+    }
   });
 }
 

@@ -15,7 +15,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
-#include <tessera/comm/device_mesh.h>
 #include <tessera/sharded_tensor/conversion.h>
 #include <tessera/sharded_tensor/sharded_tensor.h>
 #include <tessera/tensor/dtensor.h>
@@ -35,8 +34,9 @@ class CallPlan {
  public:
   CallPlan(const torch::nn::Module& module, OutputSteps steps);
 
-  /// Returns a plain argument as a replicated one of the parameters' mesh.
-  at::Tensor argument(const at::Tensor& tensor) const;
+  /// Returns an argument as it goes into forward(): gradients of plain ones
+  /// arrive plain.
+  static at::Tensor argument(const at::Tensor& tensor);
   /// Returns an output after the steps of a path.
   at::Tensor output(const std::string& path, at::Tensor tensor) const;
   bool has(const std::string& path) const { return steps_.contains(path); }
@@ -55,7 +55,6 @@ class CallPlan {
 
  private:
   OutputSteps steps_;
-  std::optional<DeviceMesh> mesh_;
   // Paths with a call object of their own. Copies share it.
   std::shared_ptr<std::set<std::string>> elsewhere_;
 };
@@ -148,7 +147,8 @@ class ShardedModule {
   /// tensor in its result.
   ///
   /// Plain tensors among the arguments are taken as equal on all ranks, and so
-  /// are those that forward() makes. For a batch of each rank's own pass
+  /// are parameters that are not sharded and what forward() makes; gradients
+  /// reach them plain and whole. For a batch of each rank's own pass
   /// from_local(x, mesh, {Shard(0)}), or a ShardedTensor.
   ///
   /// Children of a torch::nn::Sequential are called one by one, so that their
@@ -161,9 +161,10 @@ class ShardedModule {
         std::forward<Arguments>(arguments)))>...>(
         detail::call_argument(std::forward<Arguments>(arguments))...);
     detail::visit_tensors(
-        values, [this](at::Tensor& t) { t = plan_.argument(t); });
+        values, [](at::Tensor& t) { t = detail::CallPlan::argument(t); });
     const ImplicitReplication plain_is_equal;
-    auto result = std::apply([this](auto&... v) { return run(v...); }, values);
+    auto result =
+        std::apply([this](auto&... v) { return this->run(v...); }, values);
     detail::visit_tensors(
         result, [this](at::Tensor& t) { t = plan_.output("", t); });
     return result;
@@ -185,6 +186,9 @@ class ShardedModule {
   using Impl = std::remove_reference_t<decltype(*std::declval<M&>())>;
 
   void check_reach() const {
+    if (!plan_.has_below()) {
+      return;
+    }
     std::vector<std::string> children;
     if constexpr (detail::RunsChildren<Impl>) {
       children = module_->named_children().keys();
