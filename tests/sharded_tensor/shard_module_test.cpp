@@ -179,15 +179,21 @@ TEST(DefectD13, ShardParameterKeepsRequiresGradAndIntegerParameters) {
 
 TEST(DefectD27, TheShardedTensorsGradientIsTheParameters) {
   run_ranks(4, [] {
-    torch::nn::Linear linear(8, 8);
+    torch::nn::Linear plain(8, 8), linear(8, 8);
+    testing::set_values(*plain);
     testing::set_values(*linear);
     const auto t = shard_parameter(*linear, "weight", chunks(0, kAll));
+    EXPECT_FALSE(t.grad());
     const at::Tensor x = distinct({5, 8});
-    auto net = collect_local_shard(linear);
-    net(x).pow(2).sum().backward();
-    ASSERT_TRUE(to_dtensor(t).grad().defined());
+    collect_local_shard(linear)(x).pow(2).sum().backward();
+    plain(x).pow(2).sum().backward();
     EXPECT_TRUE(to_dtensor(t).grad().is_same(linear->weight.grad()));
-    EXPECT_TRUE(is_dtensor(linear->weight.grad()));
+    EXPECT_TRUE(close(linear->weight.grad(), plain->weight.grad()));
+    ASSERT_TRUE(t.grad());
+    EXPECT_TRUE(t.grad()->sharding_spec() == chunks(0, kAll));
+    EXPECT_TRUE(close(
+        t.grad()->local_tensor(),
+        plain->weight.grad().narrow(0, 2 * rank(), 2)));
   });
 }
 
