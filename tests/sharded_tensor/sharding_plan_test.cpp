@@ -105,6 +105,10 @@ TEST(TestCustomSharder, test_custom_sharder_errors) {
             model, {.plan = {
                         {"table", sharder},
                         {"table.bags.0.weight", chunks(0, kAll)}}}));
+    EXPECT_THROWN(
+        c10::Error, "'table.bags' is in the plan, but all of 'table'",
+        shard_module(
+            model, {.plan = {{"table", sharder}, {"table.bags", sharder}}}));
     EXPECT_EQ(model->named_children()["table"]->as<ShardedBagsImpl>(), nullptr);
   });
 }
