@@ -213,6 +213,7 @@ ShardedTensor from_dtensor(
       kCall);
   detail::set_local_tensors(
       *state, local_parts(tensor, detail::shards_of(*state, rank())));
+  state->anchor = detail::anchor_after(to_local(tensor));
   state->dtensor = tensor;
   return ShardedTensor(std::move(state));
 }

@@ -130,10 +130,11 @@ std::string kinds_of(const std::vector<IValue>& values) {
 }  // namespace
 
 BoundCall bind_arguments(
-    const std::string& name, const std::vector<IValue>& arguments) {
+    const std::string& call, const std::string& name,
+    const std::vector<IValue>& arguments) {
   const auto overloads = overloads_of(name);
   TORCH_CHECK_VALUE(
-      !overloads.empty(), "explain: no operator or function is named '", name,
+      !overloads.empty(), call, ": no operator or function is named '", name,
       "'; names are as in \"aten::add.Tensor\", \"mm\", \"redistribute\"");
   std::vector<BoundCall> calls;
   std::vector<c10::OperatorHandle> fitting;
@@ -147,10 +148,10 @@ BoundCall bind_arguments(
     }
   }
   TORCH_CHECK_TYPE(
-      !calls.empty(), "explain: '", name, "' does not take (",
+      !calls.empty(), call, ": '", name, "' does not take (",
       kinds_of(arguments), "); there are:", schemas_of(overloads));
   TORCH_CHECK_TYPE(
-      calls.size() == 1, "explain: several overloads of '", name, "' take (",
+      calls.size() == 1, call, ": several overloads of '", name, "' take (",
       kinds_of(arguments), "); name one of:", schemas_of(fitting));
   return std::move(calls.front());
 }
