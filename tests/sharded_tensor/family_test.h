@@ -73,7 +73,7 @@ inline ::testing::AssertionResult shards_are(
           std::min(offsets[d], whole.size(static_cast<int64_t>(d)) - sizes[d]);
       want = want.narrow(static_cast<int64_t>(d), begin, sizes[d]);
     }
-    if (const auto result = same(shard.tensor, want); !result) {
+    if (auto result = same(shard.tensor, want); !result) {
       return result << " in " << to_string(shard.metadata);
     }
   }
