@@ -152,7 +152,9 @@ TEST(LayerNorm, WorksOverEveryDimOfEveryMesh) {
           *how.spec);
       expect_same(
           distinct({6, 6}), *how.spec,
-          [&](const auto& t) { return layer_norm(t, {6, 6}, {}, {}, 0.1); },
+          [&](const auto& t) {
+            return layer_norm(t, {6, 6}, {}, {}, 0.1);
+          },
           [&](const auto& t) {
             return at::layer_norm(t, {6, 6}, {}, {}, 0.1);
           },
@@ -196,8 +198,7 @@ TEST(Bmm, ChecksTheCuts) {
   run_ranks(2, [] {
     const auto x = cut(distinct({4, 2, 2}), chunks(0, {0, 1}));
     const auto y = cut(distinct({4, 2, 2}), chunks(1, {0, 1}));
-    EXPECT_THROWN(
-        c10::ValueError, "the batches must be cut alike", bmm(x, y));
+    EXPECT_THROWN(c10::ValueError, "the batches must be cut alike", bmm(x, y));
     EXPECT_THROWN(c10::ValueError, "the batches must be cut, dim 0", bmm(y, y));
     const auto flat = cut(distinct({4, 2}), chunks(0, {0, 1}));
     EXPECT_THROWN(
@@ -217,7 +218,8 @@ TEST(Transpose, TheCutFollowsItsDim) {
           [](const auto& t) { return transpose(t, 0, -1); },
           [](const auto& t) { return t.transpose(0, -1); }, chunks(1, order));
     }
-    const auto t = transpose(cut(distinct({6, 6}), grid(3, {2, 0, 3, 1})), 0, 1);
+    const auto t =
+        transpose(cut(distinct({6, 6}), grid(3, {2, 0, 3, 1})), 0, 1);
     EXPECT_TRUE(shards_are(t, distinct({6, 6}).t()));
     EXPECT_EQ(t.sharding_spec(), grid(3, {2, 3, 0, 1}));
   });
@@ -251,7 +253,8 @@ TEST(View, TheCutStaysWithTheElementsOfItsDim) {
         "the cut dim 1 of sizes [4, 6] is no dim of [24]; reshard()",
         sharded_tensor::view(t, {24}));
     EXPECT_THROWN(
-        c10::ValueError, "is no dim of [6, 4]", sharded_tensor::view(t, {6, 4}));
+        c10::ValueError, "is no dim of [6, 4]",
+        sharded_tensor::view(t, {6, 4}));
     EXPECT_ERROR("is invalid for input of size", sharded_tensor::view(t, {5}));
   });
 }
