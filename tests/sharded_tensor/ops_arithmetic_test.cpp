@@ -143,6 +143,18 @@ TEST(Arithmetic, WorksWithTensorsCutAlike) {
   });
 }
 
+TEST(Arithmetic, SpecsMayListTheirBoxesInAnyOrder) {
+  run_ranks(4, [] {
+    auto boxes = pinwheel().shards();
+    std::reverse(boxes.begin(), boxes.end());
+    const at::Tensor whole = distinct({6, 6});
+    const auto x = cut(whole, pinwheel());
+    const auto y = cut(whole.cos(), EnumerableShardingSpec(boxes));
+    EXPECT_TRUE(shards_are(x - y, whole - whole.cos()));
+    EXPECT_TRUE(shards_are(sub_(x, y), whole - whole.cos()));
+  });
+}
+
 TEST(Arithmetic, BroadcastsBetweenShardedTensorsOnOneMesh) {
   run_ranks(4, [] {
     const at::Tensor a = leaf(distinct({6, 8}));

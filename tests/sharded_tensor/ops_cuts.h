@@ -31,7 +31,12 @@ inline std::vector<Cut> mesh_cuts() {
       {"columns in another order", chunks(-1, {3, 1, 0, 2}).clone()},
       {"rows on some ranks", chunks(0, {2, 1}).clone()},
       {"columns of one rank", chunks(1, {3}).clone()},
-      {"grid", grid(3, {2, 0, 3, 1}).clone()}};
+      {"grid", grid(3, {2, 0, 3, 1}).clone()},
+      {"rows of other lengths",
+       std::make_shared<sharded_tensor::EnumerableShardingSpec>(
+           std::vector<sharded_tensor::ShardMetadata>{
+               box_of({0, 0}, {1, 6}, 1), box_of({1, 0}, {3, 6}, 0),
+               box_of({4, 0}, {2, 6}, 3)})}};
 }
 
 /// Those, and some that form none.

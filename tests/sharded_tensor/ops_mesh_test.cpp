@@ -306,7 +306,7 @@ TEST(MeshOps, ALogNamesTheCall) {
     CommLog log;
     softmax(t, 0);
     ASSERT_FALSE(log.entries().empty());
-    EXPECT_EQ(log.entries()[0].cause, "aten::softmax");
+    EXPECT_EQ(log.entries()[0].cause, "aten::softmax.int");
   });
 }
 

@@ -47,31 +47,40 @@ Value as_tensor(const Value& value) {
   return c10::IValue(at::native::wrapped_scalar_tensor(plain->toScalar()));
 }
 
+// The overload by what comes second; finding it by all arguments takes longer
+// than to add.
+ShardedTensor binary(const char* op, const Value& a, const Value& b) {
+  const auto* plain = std::get_if<c10::IValue>(&b);
+  const bool number = plain != nullptr && plain->isScalar();
+  return dispatch_one(
+      std::string(op) + (number ? ".Scalar" : ".Tensor"), {as_tensor(a), b});
+}
+
 }  // namespace
 
 ShardedTensor add(const Value& a, const Value& b) {
-  return dispatch_one("aten::add", {as_tensor(a), b});
+  return binary("aten::add", a, b);
 }
 ShardedTensor sub(const Value& a, const Value& b) {
-  return dispatch_one("aten::sub", {as_tensor(a), b});
+  return binary("aten::sub", a, b);
 }
 ShardedTensor mul(const Value& a, const Value& b) {
-  return dispatch_one("aten::mul", {as_tensor(a), b});
+  return binary("aten::mul", a, b);
 }
 ShardedTensor div(const Value& a, const Value& b) {
-  return dispatch_one("aten::div", {as_tensor(a), b});
+  return binary("aten::div", a, b);
 }
 ShardedTensor add_(const ShardedTensor& a, const Value& b) {
-  return dispatch_one("aten::add_", {a, b});
+  return binary("aten::add_", a, b);
 }
 ShardedTensor sub_(const ShardedTensor& a, const Value& b) {
-  return dispatch_one("aten::sub_", {a, b});
+  return binary("aten::sub_", a, b);
 }
 ShardedTensor mul_(const ShardedTensor& a, const Value& b) {
-  return dispatch_one("aten::mul_", {a, b});
+  return binary("aten::mul_", a, b);
 }
 ShardedTensor div_(const ShardedTensor& a, const Value& b) {
-  return dispatch_one("aten::div_", {a, b});
+  return binary("aten::div_", a, b);
 }
 ShardedTensor operator+(const ShardedTensor& a, const Value& b) {
   return add(a, b);
@@ -102,7 +111,7 @@ ShardedTensor dropout(const ShardedTensor& t, double p, bool training) {
 }
 ShardedTensor masked_fill(
     const ShardedTensor& t, const Value& mask, const c10::Scalar& value) {
-  return dispatch_one("aten::masked_fill", {t, mask, value});
+  return dispatch_one("aten::masked_fill.Scalar", {t, mask, value});
 }
 
 }  // namespace tessera::sharded_tensor

@@ -22,9 +22,8 @@ ShardedTensor copy_shards(const ShardedTensor& to, const ShardedTensor& from) {
   for (size_t i = 0; i < to.local_shards().size(); ++i) {
     to.local_shards()[i].tensor.copy_(source.local_shards()[i].tensor);
   }
-  ShardedTensorState& state = *to.state();
-  state.anchor.copy_(source.state()->anchor);
-  state.metadata.tensor_properties.requires_grad = state.anchor.requires_grad();
+  to.state()->anchor.copy_(source.state()->anchor);
+  note_write(to);
   return to;
 }
 

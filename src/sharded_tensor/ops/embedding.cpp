@@ -12,7 +12,10 @@ at::Tensor embedding(
     const EmbeddingOptions& options) {
   constexpr const char* kCall = "embedding";
   const detail::CallCause cause(kCall);
-  if (auto results = detail::run_user_op("aten::embedding", {ids, weight})) {
+  if (auto results = detail::run_user_op(
+          "aten::embedding",
+          {ids, weight, detail::argument_of(options.padding_idx),
+           detail::argument_of(options.max_norm), options.norm_type})) {
     return detail::only_tensor(kCall, *results);
   }
   const detail::TableOptions table{

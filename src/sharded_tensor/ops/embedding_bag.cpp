@@ -140,8 +140,12 @@ at::Tensor embedding_bag(
     const at::Tensor& ids, const ShardedTensor& weight,
     const EmbeddingBagOptions& options) {
   const detail::CallCause cause(kCall);
-  if (auto results =
-          detail::run_user_op("aten::embedding_bag", {ids, weight})) {
+  if (auto results = detail::run_user_op(
+          "aten::embedding_bag",
+          {ids, weight, static_cast<int64_t>(options.mode), options.offsets,
+           options.per_sample_weights, options.include_last_offset,
+           detail::argument_of(options.padding_idx),
+           detail::argument_of(options.max_norm), options.norm_type})) {
     return detail::only_tensor(kCall, *results);
   }
   const detail::TableOptions table{

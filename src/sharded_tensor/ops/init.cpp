@@ -89,7 +89,7 @@ ShardedTensor normal_(
 
 ShardedTensor constant_(const ShardedTensor& tensor, const c10::Scalar& value) {
   const at::NoGradGuard no_grad;
-  return dispatch_one("aten::fill_", {tensor, value});
+  return dispatch_one("aten::fill_.Scalar", {tensor, value});
 }
 
 ShardedTensor kaiming_uniform_(

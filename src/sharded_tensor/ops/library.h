@@ -55,6 +55,9 @@ sharded_tensor::ShardedTensor recut_like(
     const at::Tensor& tensor, const Placements& placements,
     const sharded_tensor::ShardedTensor& like);
 
+/// Brings a tensor's record up to date after its shards and its anchor were
+/// written.
+void note_write(const sharded_tensor::ShardedTensor& tensor);
 /// Returns the positions of the arguments that a call writes.
 std::vector<size_t> written_arguments(const c10::FunctionSchema& schema);
 /// Tells whether a result is one of those.

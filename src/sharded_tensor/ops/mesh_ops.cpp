@@ -164,7 +164,7 @@ ShardedTensor linear(
 }
 
 ShardedTensor softmax(const ShardedTensor& t, int64_t dim) {
-  return dispatch_one("aten::softmax", {t, dim});
+  return dispatch_one("aten::softmax.int", {t, dim});
 }
 
 ShardedTensor layer_norm(

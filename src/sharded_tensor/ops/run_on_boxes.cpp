@@ -1,6 +1,10 @@
 // Elementwise operators shard by shard: any tiling will do.
+#include <algorithm>
+#include <tuple>
+
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 #include <comm/call_cause.h>
 #include <sharded_tensor/ops/library.h>
 #include <sharded_tensor/state.h>
@@ -59,6 +63,34 @@ at::Tensor part_of(
   return part;
 }
 
+bool cut_alike(const BoxLayout& a, const BoxLayout& b) {
+  if (a == b) {
+    return true;
+  }
+  if (a.shape() != b.shape() || a.tiles().size() != b.tiles().size()) {
+    return false;
+  }
+  const auto sorted = [](std::vector<Tile> tiles) {
+    const auto key = [](const Tile& t) {
+      return std::tie(t.rank, t.box.offsets, t.box.sizes, t.device);
+    };
+    std::sort(tiles.begin(), tiles.end(), [&](const Tile& x, const Tile& y) {
+      return key(x) < key(y);
+    });
+    return tiles;
+  };
+  return sorted(a.tiles()) == sorted(b.tiles());
+}
+
+// The shard that has a box; specs may list their boxes in any order.
+const at::Tensor& shard_at(const ShardedTensor& tensor, const Box& box) {
+  const std::vector<Box> boxes = tensor.state()->layout->boxes(rank());
+  const auto place = std::find(boxes.begin(), boxes.end(), box);
+  TORCH_INTERNAL_ASSERT(place != boxes.end());
+  return tensor.local_shards()[static_cast<size_t>(place - boxes.begin())]
+      .tensor;
+}
+
 // Calls the operator with sharded(tensor) for the sharded arguments and
 // plain(tensor) for the plain ones; returns the results.
 template <class Sharded, class Plain>
@@ -75,15 +107,6 @@ torch::jit::Stack call_with(
   }
   call.op.callBoxed(&stack);
   return stack;
-}
-
-// What a written tensor's record says after the write.
-void note_write(const ShardedTensor& tensor) {
-  ShardedTensorState& state = *tensor.state();
-  state.metadata.tensor_properties.requires_grad = state.anchor.requires_grad();
-  if (state.anchor.requires_grad() && !state.anchor.is_leaf()) {
-    state.dtensor.reset();  // its history is another one
-  }
 }
 
 // The results of all shards, cut like the arguments.
@@ -104,6 +127,14 @@ ShardedTensor collected(
 
 }  // namespace
 
+void note_write(const ShardedTensor& tensor) {
+  ShardedTensorState& state = *tensor.state();
+  state.metadata.tensor_properties.requires_grad = state.anchor.requires_grad();
+  if (state.anchor.requires_grad() && !state.anchor.is_leaf()) {
+    state.dtensor.reset();  // its history is another one
+  }
+}
+
 std::vector<size_t> written_arguments(const c10::FunctionSchema& schema) {
   std::vector<size_t> written;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
@@ -119,7 +150,7 @@ bool fits_boxes(const BoundCall& call, const Values& arguments) {
   const BoxLayout& layout = *first.state()->layout;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (const ShardedTensor* tensor = sharded_in(arguments[i])) {
-      if (!(*tensor->state()->layout == layout)) {
+      if (!cut_alike(*tensor->state()->layout, layout)) {
         return false;
       }
       continue;
@@ -151,7 +182,7 @@ Values run_on_boxes(const BoundCall& call, const Values& arguments) {
   for (size_t k = 0; k < state.local_shards.size(); ++k) {
     shards.push_back(call_with(
         mine, arguments,
-        [&](const ShardedTensor& t) { return t.local_shards()[k].tensor; },
+        [&](const ShardedTensor& t) { return shard_at(t, boxes[k]); },
         [&](const at::Tensor& t) {
           return part_of(t, first.sizes(), boxes[k]);
         }));

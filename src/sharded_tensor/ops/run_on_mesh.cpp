@@ -3,6 +3,7 @@
 #include <base/text.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <sharded_tensor/mesh_of.h>
 #include <sharded_tensor/ops/library.h>
 #include <sharded_tensor/state.h>
 #include <tessera/comm/world.h>
@@ -110,7 +111,7 @@ Value result_of(const c10::IValue& value, const ShardedTensor& first) {
 }  // namespace
 
 DeviceMesh group_mesh(c10::DeviceType device_type, const ProcessGroup& group) {
-  return DeviceMesh(
+  return shared_mesh(
       device_type, MeshShape::from_ranks(group.ranks(), {group.size()}));
 }
 

@@ -69,6 +69,11 @@ void renormalise(
     const sharded_tensor::ShardedTensor& weight, const at::Tensor& all_ids,
     const TableOptions& options);
 
+/// Returns an option as an argument of a user's implementation.
+template <class T>
+c10::IValue argument_of(const std::optional<T>& option) {
+  return option ? c10::IValue(*option) : c10::IValue();
+}
 /// Returns the only result of a user's implementation, which must be a tensor.
 at::Tensor only_tensor(
     const char* op, const std::vector<sharded_tensor::Value>& results);
