@@ -300,6 +300,19 @@ TEST(MeshOps, WorkInASubgroup) {
   });
 }
 
+TEST(MeshOps, RepeatedCallsFindTheirPlans) {
+  run_ranks(4, [] {
+    const auto t = cut(distinct({6, 6}), chunks(0, {2, 0, 1}));
+    const auto call = [&] { dispatch("aten::sum", {softmax(t, 0)}); };
+    call();
+    const size_t plans = cached_plan_count();
+    for (int i = 0; i < 5; ++i) {
+      call();
+    }
+    EXPECT_EQ(cached_plan_count(), plans);
+  });
+}
+
 TEST(MeshOps, ALogNamesTheCall) {
   run_ranks(2, [] {
     const auto t = cut(distinct({4, 6}), chunks(0, {0, 1}));
