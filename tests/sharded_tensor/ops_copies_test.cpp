@@ -130,6 +130,19 @@ TEST(Copy, PassesGradientsToTheSource) {
   });
 }
 
+TEST(Copy, IntoATensorWithPlacementsKeepsTheHistory) {
+  run_ranks(4, [] {
+    const auto from = cut(leaf(distinct({6, 6})), chunks(0, {0, 1, 2, 3}));
+    const auto t = from_dtensor(distribute_tensor(
+        at::zeros({6, 6}, f64()), mesh_of({4}), {tessera::Shard(0)}));
+    copy_(t, from);
+    backward_of_sum(softmax(t, 0), distinct({6, 6}));
+    const at::Tensor whole = leaf(distinct({6, 6}));
+    (whole.softmax(0) * distinct({6, 6})).sum().backward();
+    EXPECT_TRUE(gradients_are(from, whole.grad()));
+  });
+}
+
 TEST(Copy, NeedsEqualSizes) {
   run_ranks(2, [] {
     const auto spec = chunks(0, {0, 1});

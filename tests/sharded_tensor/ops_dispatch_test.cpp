@@ -12,6 +12,12 @@ Handler returns(double number) {
   };
 }
 
+// Registrations stay: a name that no test has used.
+std::string new_name() {
+  static int count = 0;
+  return "my::op" + std::to_string(++count);
+}
+
 double number_of(const std::vector<Value>& results) {
   return std::get<c10::IValue>(results.at(0)).toDouble();
 }
@@ -88,15 +94,16 @@ TEST(Dispatch, ASecondRegistrationReplacesTheFirst) {
 }
 
 TEST(Dispatch, TheUsersForAllComesBeforeTheUsersForASpec) {
-  custom_sharding_spec_op<ChunkShardingSpec>("my::order", returns(1));
-  run_ranks(2, [] {
+  const std::string op = new_name();
+  custom_sharding_spec_op<ChunkShardingSpec>(op, returns(1));
+  run_ranks(2, [&] {
     const auto t = zeros(chunks(0, {0, 1}), {4});
-    EXPECT_EQ(number_of(dispatch("my::order", {t})), 1);
+    EXPECT_EQ(number_of(dispatch(op, {t})), 1);
   });
-  custom_sharded_op("my::order", returns(2));
-  run_ranks(2, [] {
+  custom_sharded_op(op, returns(2));
+  run_ranks(2, [&] {
     const auto t = zeros(chunks(0, {0, 1}), {4});
-    EXPECT_EQ(number_of(dispatch("my::order", {t})), 2);
+    EXPECT_EQ(number_of(dispatch(op, {t})), 2);
   });
 }
 
@@ -111,23 +118,24 @@ TEST(Dispatch, AHandlerOfANameServesItsOverloads) {
 }
 
 TEST(DefectD14, ASpecsOwnTypeComesFirstThenTheBaseRegisteredLast) {
-  custom_sharding_spec_op<NamedChunks>("my::by_type", returns(1));
-  custom_sharding_spec_op<ChunkShardingSpec>("my::by_type", returns(2));
-  run_ranks(2, [] {
+  const std::string op = new_name();
+  custom_sharding_spec_op<NamedChunks>(op, returns(1));
+  custom_sharding_spec_op<ChunkShardingSpec>(op, returns(2));
+  run_ranks(2, [&] {
     const auto places_of_all = places({0, 1});
     const auto t = zeros(NamedChunks(0, places_of_all), {4});
-    EXPECT_EQ(number_of(dispatch("my::by_type", {t})), 1);
+    EXPECT_EQ(number_of(dispatch(op, {t})), 1);
     const auto derived = zeros(OwnChunks(0, places_of_all), {4});
-    EXPECT_EQ(number_of(dispatch("my::by_type", {derived})), 2);
+    EXPECT_EQ(number_of(dispatch(op, {derived})), 2);
     const auto listed = zeros(
         EnumerableShardingSpec({box_of({0}, {2}, 0), box_of({2}, {2}, 1)}),
         {4});
-    EXPECT_FALSE(has_custom_op(listed.sharding_spec(), "my::by_type"));
+    EXPECT_FALSE(has_custom_op(listed.sharding_spec(), op));
   });
-  custom_sharding_spec_op<OwnChunks>("my::by_type", returns(3));
-  run_ranks(2, [] {
+  custom_sharding_spec_op<OwnChunks>(op, returns(3));
+  run_ranks(2, [&] {
     const auto derived = zeros(OwnChunks(0, places({0, 1})), {4});
-    EXPECT_EQ(number_of(dispatch("my::by_type", {derived})), 3);
+    EXPECT_EQ(number_of(dispatch(op, {derived})), 3);
   });
 }
 

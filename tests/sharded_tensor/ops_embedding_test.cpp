@@ -215,6 +215,30 @@ TEST(Embedding, AnErrorOnOneRankReachesAll) {
   });
 }
 
+class TableChunks : public ChunkShardingSpec {
+ public:
+  using ChunkShardingSpec::ChunkShardingSpec;
+  ShardingSpecPtr clone() const override {
+    return std::make_shared<TableChunks>(*this);
+  }
+};
+
+TEST(Embedding, UsersMayBringTheirOwn) {
+  const Handler own = [](const std::vector<Value>& arguments,
+                         const ProcessGroup&) {
+    EXPECT_EQ(std::get<c10::IValue>(arguments.back()).toDouble(), 3);
+    return std::vector<Value>{std::get<c10::IValue>(arguments[0])};
+  };
+  custom_sharding_spec_op<TableChunks>("aten::embedding", own);
+  custom_sharding_spec_op<TableChunks>("aten::embedding_bag", own);
+  run_ranks(2, [] {
+    const auto weight = cut(distinct({6, 2}), TableChunks(0, places({0, 1})));
+    const at::Tensor ids = at::zeros({2}, i64());
+    EXPECT_TRUE(embedding(ids, weight, {.norm_type = 3}).is_same(ids));
+    EXPECT_TRUE(embedding_bag(ids, weight, {.norm_type = 3}).is_same(ids));
+  });
+}
+
 TEST(Embedding, ALogNamesTheCall) {
   run_ranks(4, [] {
     const auto weight = cut(distinct({6, 2}), chunks(0, {0, 1, 2, 3}));
