@@ -177,7 +177,8 @@ at::Tensor to_dtensor(const ShardedTensor& tensor) {
       shape_to_string(tensor.sizes()),
       "; reshard() to one box per rank on a grid first, such as a "
       "ChunkShardingSpec with every rank once");
-  const DeviceMesh mesh(tensor.device().type(), layout->mesh());
+  const DeviceMesh mesh =
+      detail::shared_mesh(tensor.device().type(), layout->mesh());
   const at::Tensor local =
       mesh.coordinate() ? tensor.local_tensor()
                         : state.anchor.to(c10::Device(tensor.device().type()));
@@ -213,6 +214,7 @@ ShardedTensor from_dtensor(
       kCall);
   detail::set_local_tensors(
       *state, local_parts(tensor, detail::shards_of(*state, rank())));
+  state->anchor = detail::anchor_after(to_local(tensor));
   state->dtensor = tensor;
   return ShardedTensor(std::move(state));
 }

@@ -127,6 +127,10 @@ at::Tensor new_anchor(const ShardedTensorState& state) {
   return anchor.set_requires_grad(properties.requires_grad);
 }
 
+at::Tensor anchor_after(const at::Tensor& tensor) {
+  return tensor.reshape(-1).slice(0, 0, 0).to(c10::Device(c10::kCPU));
+}
+
 ShardedTensor with_tensors(
     const ShardedTensorState& like, const std::vector<at::Tensor>& tensors,
     const TensorProperties& properties) {

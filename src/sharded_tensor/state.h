@@ -60,6 +60,8 @@ void set_local_tensors(
 std::vector<at::Tensor> local_tensors(const ShardedTensorState& state);
 /// Returns a tensor of no elements that needs a gradient where the state does.
 at::Tensor new_anchor(const ShardedTensorState& state);
+/// Returns a tensor of no elements with the history of another.
+at::Tensor anchor_after(const at::Tensor& tensor);
 
 /// Returns a tensor cut alike with other local tensors and properties.
 sharded_tensor::ShardedTensor with_tensors(
