@@ -16,6 +16,7 @@
 #include <tessera/layout/mesh_shape.h>
 #include <tessera/layout/notation.h>
 #include <tessera/layout/placement.h>
+#include <tessera/layout/xla.h>
 #include <tessera/parallel/check_module.h>
 #include <tessera/parallel/distribute_module.h>
 #include <tessera/plan/cost.h>
