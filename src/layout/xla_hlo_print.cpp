@@ -83,7 +83,7 @@ std::string iota_text(
              : c10::str(text, "T(", base::join(positions, ","), ")");
 }
 
-// Copies are listed in ascending order, as XLA does.
+// Copies are listed in ascending order, as XLA does; all ascending is iota.
 std::string list_text(
     const MeshShape& mesh, const std::vector<int64_t>& order, int64_t copies) {
   std::vector<int64_t> limits, devices;
@@ -101,7 +101,9 @@ std::string list_text(
   for (auto at = devices.begin(); at != devices.end(); at += copies) {
     std::sort(at, at + copies);
   }
-  return base::join(devices, ",");
+  return std::is_sorted(devices.begin(), devices.end())
+             ? c10::str("<=[", devices.size(), "]")
+             : base::join(devices, ",");
 }
 
 std::string reduction_text(ReduceOp op) {
