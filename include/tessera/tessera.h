@@ -48,3 +48,4 @@
 #include <tessera/tensor/machine_model.h>
 #include <tessera/tensor/random.h>
 #include <tessera/tensor/strict_mode.h>
+#include <tessera/tensor/xla.h>
