@@ -123,8 +123,8 @@ std::string summary_line(const Layout& layout) {
 }
 
 std::string xla_texts(const Layout& layout) {
-  return "HloSharding\n" + to_hlo_sharding(layout) + "\n\nShardy\n" +
-         to_shardy(layout) + "\n";
+  const std::string hlo = to_hlo_sharding(layout);
+  return "HloSharding\n" + hlo + "\n\nShardy\n" + to_shardy(layout) + "\n";
 }
 
 std::vector<int64_t> coordinate_of_rank(const Layout& layout, int64_t rank) {
