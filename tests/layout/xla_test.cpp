@@ -132,6 +132,15 @@ TEST(ToShardy, PutsAStridedCutInsideTheLaterOnes) {
       to_hlo_sharding(layout("[24] S(0)[1] S(0)[2] S(0)[0] @ mesh(3, 2, 2)")));
 }
 
+TEST(ToHloSharding, FindsPiecesOnBothSidesOfAnEarlierCut) {
+  // c a d b: b cuts each of 6 pieces, 2 of c outside of a and 3 of d inside.
+  EXPECT_EQ(
+      to_hlo_sharding(
+          layout("[24] SS(0,2) SS(0,6) S(0) S(0) @ mesh(2, 2, 2, 3)")),
+      to_hlo_sharding(
+          layout("[24] S(0)[1] S(0)[3] S(0)[0] S(0)[2] @ mesh(2, 2, 2, 3)")));
+}
+
 TEST(FromHloSharding, DropsMeshDimsOfSizeOne) {
   const Layout one = layout("[8] S(0) P(max) S(0) @ mesh(a=1, b=1, c=2)");
   EXPECT_EQ(to_hlo_sharding(one), "{devices=[2]<=[2]}");
@@ -286,6 +295,18 @@ TEST(FromHloSharding, RefusesTilesThatTheMeshDoesNotMake) {
       from_hlo_sharding(
           "{devices=[2,2,2]0,1,2,4,3,5,6,7 last_tile_dims={unreduced}}",
           {8, 16}, MeshShape({2, 2, 2})),
+      "do not follow the dims of this mesh");
+  // Addends along another mesh dim in each tile; along half a mesh dim.
+  EXPECT_VALUE_ERROR(
+      from_hlo_sharding(
+          "{devices=[2,2,2]0,1,2,3,4,6,5,7 last_tile_dims={unreduced, "
+          "replicated}}",
+          {4}, MeshShape({2, 2, 2})),
+      "do not follow the dims of this mesh");
+  EXPECT_VALUE_ERROR(
+      from_hlo_sharding(
+          "{devices=[1,2,2]0,2,1,3 last_tile_dims={unreduced, replicated}}",
+          {4}, MeshShape({4})),
       "do not follow the dims of this mesh");
   EXPECT_VALUE_ERROR(
       from_hlo_sharding("{devices=[8,1]<=[8]}", {12, 16}, mesh),
