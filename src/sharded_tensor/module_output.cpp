@@ -1,6 +1,7 @@
 // What happens to a module's arguments and outputs.
 #include <c10/util/Exception.h>
 #include <comm/call_cause.h>
+#include <sharded_tensor/agreement.h>
 #include <sharded_tensor/mesh_of.h>
 #include <sharded_tensor/module_path.h>
 #include <sharded_tensor/plain_gradient.h>
@@ -148,9 +149,16 @@ std::vector<Shard> reshard_local_shard(
     const at::Tensor& local, const std::vector<int64_t>& sizes,
     const ShardingSpec& from, const ShardingSpec& to,
     const ProcessGroup& group) {
-  return init_from_local_tensor(local, from, sizes, {.process_group = group})
-      .resharded(to)
-      .local_shards();
+  constexpr const char* kCall = "reshard_local_shard";
+  const detail::CallCause cause(kCall);
+  detail::Agreement agreement(kCall, group);
+  std::optional<ShardedTensor> tensor;
+  agreement.check([&] {
+    tensor =
+        init_from_local_tensor(local, from, sizes, {.process_group = group});
+  });
+  agreement.reach();
+  return tensor->resharded(to).local_shards();
 }
 
 }  // namespace tessera::sharded_tensor

@@ -68,22 +68,31 @@ class RemoteEntry {
   uint64_t id_;
 };
 
-void publish(ShardedTensorState& state) {
+StatePtr made(
+    const char* call, bool init_remote, const std::function<StatePtr()>& make) {
+  if (!init_remote) {
+    return make();
+  }
   const Communicator all = init().communicator();
   TORCH_CHECK_NOT_IMPLEMENTED(
-      impl_of(all).shares_memory(), "ShardedTensor with init_remote, rank ",
-      rank(), ": ranks that are processes of their own (engine ", all.engine(),
+      impl_of(all).shares_memory(), call, " with init_remote, rank ", rank(),
+      ": ranks that are processes of their own (engine ", all.engine(),
       ") cannot read each other's shards; use gather() or resharded()");
+  const CallCause cause(call);
   auto entry = std::make_shared<RemoteEntry>();
-  entry->set(local_tensors(state));
   const uint64_t id = entry->id();
-  Agreement agreement(
-      "ShardedTensor with init_remote", sharded_tensor::ProcessGroup(all));
+  StatePtr state;
+  Agreement agreement(call, sharded_tensor::ProcessGroup(all));
+  agreement.check([&] {
+    state = make();
+    entry->set(local_tensors(*state));
+  });
   for (const std::string& bytes :
        agreement.collect({reinterpret_cast<const char*>(&id), sizeof(id)})) {
     std::memcpy(&entry->ids.emplace_back(), bytes.data(), sizeof(id));
   }
-  state.remote = std::move(entry);
+  state->remote = std::move(entry);
+  return state;
 }
 
 void publish_again(ShardedTensorState& state) {

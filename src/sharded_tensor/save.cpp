@@ -104,22 +104,21 @@ ShardedTensor restore(std::string_view bytes) {
   check_place("a world of size", in.i64(), here.world_size);
   const auto metadata = deserialize<ShardedTensorMetadata>(in.string());
   const auto spec = deserialize<ShardingSpecPtr>(in.string());
-  auto state = detail::make_state(
-      *spec, metadata.size, metadata.tensor_properties, group, kCall);
-  const auto wanted = detail::shards_of(*state, rank());
-  if (in.count(8) != wanted.size()) {
-    in.fail("the number of shards is not that of the spec");
-  }
-  std::vector<at::Tensor> tensors;
-  for (const ShardMetadata& shard : wanted) {
-    tensors.push_back(read_shard(in, shard, metadata.tensor_properties));
-  }
-  in.finish();
-  detail::set_local_tensors(*state, tensors);
-  if (init_remote == 1) {
-    detail::publish(*state);
-  }
-  return ShardedTensor(std::move(state));
+  return ShardedTensor(detail::made(kCall, init_remote == 1, [&] {
+    auto state = detail::make_state(
+        *spec, metadata.size, metadata.tensor_properties, group, kCall);
+    const auto wanted = detail::shards_of(*state, rank());
+    if (in.count(8) != wanted.size()) {
+      in.fail("the number of shards is not that of the spec");
+    }
+    std::vector<at::Tensor> tensors;
+    for (const ShardMetadata& shard : wanted) {
+      tensors.push_back(read_shard(in, shard, metadata.tensor_properties));
+    }
+    in.finish();
+    detail::set_local_tensors(*state, tensors);
+    return state;
+  }));
 }
 
 }  // namespace tessera::sharded_tensor

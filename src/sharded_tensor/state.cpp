@@ -92,6 +92,27 @@ StatePtr make_state(
   return state;
 }
 
+StatePtr new_state(
+    const ShardingSpec& spec, const std::vector<int64_t>& sizes,
+    const sharded_tensor::ShardedTensorOptions& options,
+    const std::string& call) {
+  StatePtr state = make_state(
+      spec, sizes, properties_of(options), options.process_group,
+      call + "(" + to_string(spec) + ")");
+  std::vector<at::Tensor> tensors;
+  for (const ShardMetadata& shard : shards_of(*state, rank())) {
+    tensors.push_back(
+        at::empty(
+            shard.shard_sizes,
+            at::TensorOptions(state->metadata.tensor_properties.dtype)
+                .device(shard.placement->device())
+                .pinned_memory(options.pin_memory))
+            .set_requires_grad(options.requires_grad));
+  }
+  set_local_tensors(*state, tensors);
+  return state;
+}
+
 std::vector<ShardMetadata> shards_of(
     const ShardedTensorState& state, int64_t rank) {
   std::vector<ShardMetadata> shards;

@@ -49,6 +49,12 @@ StatePtr make_state(
     const sharded_tensor::TensorProperties& properties,
     const sharded_tensor::ProcessGroup& group, const std::string& call);
 
+/// Returns a tensor whose shards are allocated, uninitialised.
+StatePtr new_state(
+    const sharded_tensor::ShardingSpec& spec, const std::vector<int64_t>& sizes,
+    const sharded_tensor::ShardedTensorOptions& options,
+    const std::string& call);
+
 /// Returns the metadata of the shards that a rank owns, in order.
 std::vector<sharded_tensor::ShardMetadata> shards_of(
     const ShardedTensorState& state, int64_t rank);
@@ -72,8 +78,11 @@ sharded_tensor::ShardedTensor map_shards(
     const sharded_tensor::ShardedTensor& tensor,
     const std::function<at::Tensor(const at::Tensor&)>& f);
 
-/// Makes the local shards readable for other ranks; collective over the world.
-void publish(ShardedTensorState& state);
+/// Returns what `make` makes. With `init_remote`, the local shards are readable
+/// for other ranks then: collective over the world, and what `make` throws on
+/// one rank is thrown on all.
+StatePtr made(
+    const char* call, bool init_remote, const std::function<StatePtr()>& make);
 /// Says that the local shards are other tensors now; collective likewise.
 void publish_again(ShardedTensorState& state);
 

@@ -112,6 +112,14 @@ TEST(TestShardMetadata, test_shard_metadata_init) {
   });
 }
 
+TEST(DefectD12, WithoutAGroupADeviceAloneWillDo) {
+  const ShardMetadata anywhere({0, 0}, {5, 5}, RemoteDevice("cpu"));
+  ShardedTensorMetadata metadata{{anywhere}, {5, 5}, {.dtype = at::kFloat}};
+  const auto t = ShardedTensorBase::init_from_local_shards_and_global_metadata(
+      {Shard(at::ones({5, 5}), anywhere)}, metadata);
+  EXPECT_EQ(t.metadata(), metadata);
+}
+
 TEST(TestShardMetadata, test_create_shard_with_no_placement) {
   run_ranks(1, [] {
     const Shard shard(at::ones({5, 5}, f32()), {{0, 0}, {5, 5}});

@@ -66,7 +66,7 @@ TEST(Arithmetic, NumbersKeepTheDtype) {
     EXPECT_EQ(add(t, 1.5).dtype(), at::kHalf);
     EXPECT_EQ(sub(1.5, t).dtype(), at::kHalf);
     EXPECT_EQ(add(t, at::ones({}, at::kDouble)).dtype(), at::kHalf);
-    EXPECT_EQ(add(t, at::ones({4}, at::kDouble)).dtype(), at::kDouble);
+    EXPECT_EQ(add(t, at::ones({4}, f64())).dtype(), at::kDouble);
   });
 }
 

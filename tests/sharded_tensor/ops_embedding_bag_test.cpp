@@ -91,8 +91,10 @@ void expect_bags(
       ids.push_back(input.ids.reshape(-1));
     }
     at::Tensor whole = w.detach();
-    at::embedding_renorm_(
-        whole, at::cat(ids), *options.max_norm, options.norm_type);
+    const at::Tensor all = at::cat(ids);
+    if (all.numel() > 0) {  // LibTorch's CUDA kernel fails without ids
+      at::embedding_renorm_(whole, all, *options.max_norm, options.norm_type);
+    }
   }
   at::Tensor loss = at::zeros({}, f64());
   for (size_t r = 0; r < inputs.size(); ++r) {

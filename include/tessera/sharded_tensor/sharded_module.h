@@ -68,12 +68,33 @@ inline constexpr bool is_optional = false;
 template <class T>
 inline constexpr bool is_optional<std::optional<T>> = true;
 
-/// Calls `f` for every tensor inside a value: tensors, vectors, tuples, pairs,
-/// arrays and optionals of them.
+/// Applies a function of at::Tensor to a sharded one, whose place the result
+/// must be able to take.
+template <class F>
+sharded_tensor::ShardedTensor as_sharded(
+    const F& f, const sharded_tensor::ShardedTensor& tensor) {
+  at::Tensor mapped = sharded_tensor::to_dtensor(tensor);
+  const at::Tensor before = mapped;
+  f(mapped);
+  if (mapped.is_same(before)) {
+    return tensor;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      is_dtensor(mapped),
+      "ShardedModule: a ShardedTensor cannot become this rank's plain shard in "
+      "its place; return to_dtensor() from forward(), or take local_tensor() "
+      "of the result");
+  return sharded_tensor::from_dtensor(mapped, tensor.process_group());
+}
+
+/// Calls `f` for every tensor inside a value: tensors, sharded ones,
+/// vectors, tuples, pairs, arrays and optionals of them.
 template <class T, class F>
 void visit_tensors(T& value, const F& f) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
     f(value);
+  } else if constexpr (std::is_same_v<T, sharded_tensor::ShardedTensor>) {
+    value = as_sharded(f, value);
   } else if constexpr (is_vector<T>) {
     if constexpr (!std::is_same_v<T, std::vector<bool>>) {
       for (auto& element : value) {

@@ -4,6 +4,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
+#include <sharded_tensor/agreement.h>
 #include <sharded_tensor/ops/library.h>
 #include <sharded_tensor/state.h>
 #include <tessera/comm/world.h>
@@ -17,8 +18,12 @@ namespace {
 // Whether f holds for the shards of all ranks. All of them know sizes, dtypes
 // and cuts, so they take the same way here.
 template <class F>
-bool all_shards(const ShardedTensor& a, const ShardedTensor& b, F f) {
+bool all_shards(
+    Agreement& agreement, const ShardedTensor& a, const ShardedTensor& b, F f) {
   const at::NoGradGuard no_grad;
+  agreement.equal(
+      "tensors", to_string(a.metadata()) + " and " + to_string(b.metadata()));
+  agreement.reach();
   if (a.sizes() != b.sizes() || a.dtype() != b.dtype()) {
     return false;
   }
@@ -37,20 +42,25 @@ bool all_shards(const ShardedTensor& a, const ShardedTensor& b, F f) {
 }  // namespace
 
 bool all_equal(const ShardedTensor& a, const ShardedTensor& b) {
-  return all_shards(a, b, [](const at::Tensor& x, const at::Tensor& y) {
-    return at::equal(x, y);
-  });
+  Agreement agreement("equal", a.process_group());
+  return all_shards(
+      agreement, a, b,
+      [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
 bool all_close(
     const ShardedTensor& a, const ShardedTensor& b, const Tolerance& t) {
-  TORCH_CHECK_VALUE(
-      t.rtol >= 0 && t.atol >= 0, "allclose, rank ", rank(),
-      ": tolerances must not be negative; got rtol ", t.rtol, ", atol ",
-      t.atol);
-  return all_shards(a, b, [&](const at::Tensor& x, const at::Tensor& y) {
-    return at::allclose(x, y, t.rtol, t.atol, t.equal_nan);
+  Agreement agreement("allclose", a.process_group());
+  agreement.check([&] {
+    TORCH_CHECK_VALUE(
+        t.rtol >= 0 && t.atol >= 0, "allclose, rank ", rank(),
+        ": tolerances must not be negative; got rtol ", t.rtol, ", atol ",
+        t.atol);
   });
+  return all_shards(
+      agreement, a, b, [&](const at::Tensor& x, const at::Tensor& y) {
+        return at::allclose(x, y, t.rtol, t.atol, t.equal_nan);
+      });
 }
 
 }  // namespace tessera::detail
