@@ -120,10 +120,11 @@ TEST(TestShardedTensorChunked, test_load_state_dict_errors) {
         c10::Error, "group rank", restore(bytes[static_cast<size_t>(rank())]));
   });
   // The same place in a group of other ranks.
+  std::vector<std::string> halves(4);
   run_ranks(4, [&] {
     if (rank() < 2) {
       const WithProcessGroup scope(ProcessGroup({0, 1}));
-      bytes[static_cast<size_t>(rank()) + 2] =
+      halves[static_cast<size_t>(rank()) + 2] =
           save(ones(chunks(0, {0, 1}), {8, 2}));
     }
     init().communicator().barrier();
@@ -131,7 +132,7 @@ TEST(TestShardedTensorChunked, test_load_state_dict_errors) {
       const WithProcessGroup scope(ProcessGroup({2, 3}));
       EXPECT_THROWN(
           c10::Error, "global rank",
-          restore(bytes[static_cast<size_t>(rank())]));
+          restore(halves[static_cast<size_t>(rank())]));
     }
   });
   run_ranks(5, [&] {
