@@ -165,10 +165,17 @@ std::vector<at::Tensor> in_order(
   std::vector<at::Tensor> tensors;
   std::vector<bool> used(shards.size(), false);
   for (const ShardMetadata& metadata : wanted) {
-    size_t i = 0;
-    while (i < shards.size() &&
-           (used[i] || !same_shards({shards[i].metadata}, {metadata}))) {
-      ++i;
+    const auto find = [&](auto is_it) {
+      size_t i = 0;
+      while (i < shards.size() && (used[i] || !is_it(shards[i].metadata))) {
+        ++i;
+      }
+      return i;
+    };
+    size_t i = find([&](const ShardMetadata& m) { return m == metadata; });
+    if (i == shards.size()) {
+      i = find(
+          [&](const ShardMetadata& m) { return same_shards({m}, {metadata}); });
     }
     TORCH_CHECK_VALUE(
         i < shards.size(), call, ", rank ", rank(), ": no local shard is the ",
@@ -254,9 +261,11 @@ ShardedTensor init_from_local_shards(
     const ShardedTensorOptions& options) {
   constexpr const char* kCall = "init_from_local_shards";
   const detail::CallCause cause(kCall);
-  return ShardedTensor(detail::made(kCall, options.init_remote, [&] {
-    return exchanged_state(local_shards, sizes, options.process_group, kCall);
-  }));
+  return ShardedTensor(
+      detail::made(kCall, options.init_remote, options.process_group, [&] {
+        return exchanged_state(
+            local_shards, sizes, options.process_group, kCall);
+      }));
 }
 
 ShardedTensor init_from_local_shards(
@@ -264,51 +273,56 @@ ShardedTensor init_from_local_shards(
     const ShardedTensorOptions& options) {
   constexpr const char* kCall = "init_from_local_shards";
   const detail::CallCause cause(kCall);
-  return ShardedTensor(detail::made(kCall, options.init_remote, [&] {
-    return counted_state(local_shards, options.process_group, kCall);
-  }));
+  return ShardedTensor(
+      detail::made(kCall, options.init_remote, options.process_group, [&] {
+        return counted_state(local_shards, options.process_group, kCall);
+      }));
 }
 
 ShardedTensor init_from_local_shards_and_global_metadata(
     std::vector<Shard> local_shards, const ShardedTensorMetadata& metadata,
     const ShardedTensorOptions& options, ShardingSpecPtr spec) {
   constexpr const char* kCall = "init_from_local_shards_and_global_metadata";
-  return ShardedTensor(detail::made(kCall, options.init_remote, [&] {
-    TORCH_CHECK_VALUE(
-        !metadata.shards_metadata.empty(), kCall, ", rank ", rank(),
-        ": the metadata list no shards");
-    validate_non_overlapping_shards_metadata(metadata.shards_metadata);
-    check_tensor(metadata.shards_metadata, metadata.size);
-    auto state = state_of(metadata, spec, options.process_group, kCall);
-    const auto wanted = detail::shards_of(*state, rank());
-    check_count(local_shards, wanted, kCall);
-    for (const Shard& shard : local_shards) {
-      const ShardCheck check(kCall, shard);
-      check.alone();
-      check.like(metadata.tensor_properties);
-    }
-    return with_shards(std::move(state), in_order(local_shards, wanted, kCall));
-  }));
+  return ShardedTensor(
+      detail::made(kCall, options.init_remote, detail::all_ranks(), [&] {
+        TORCH_CHECK_VALUE(
+            !metadata.shards_metadata.empty(), kCall, ", rank ", rank(),
+            ": the metadata list no shards");
+        validate_non_overlapping_shards_metadata(metadata.shards_metadata);
+        check_tensor(metadata.shards_metadata, metadata.size);
+        auto state = state_of(metadata, spec, options.process_group, kCall);
+        const auto wanted = detail::shards_of(*state, rank());
+        check_count(local_shards, wanted, kCall);
+        for (const Shard& shard : local_shards) {
+          const ShardCheck check(kCall, shard);
+          check.alone();
+          check.like(metadata.tensor_properties);
+        }
+        return with_shards(
+            std::move(state), in_order(local_shards, wanted, kCall));
+      }));
 }
 
 ShardedTensor init_from_local_tensor(
     const at::Tensor& tensor, const ShardingSpec& spec,
     const std::vector<int64_t>& sizes, const ShardedTensorOptions& options) {
   constexpr const char* kCall = "init_from_local_tensor";
-  return ShardedTensor(detail::made(kCall, options.init_remote, [&] {
-    TORCH_CHECK_VALUE(
-        tensor.defined() && tensor.is_contiguous(), kCall, ", rank ", rank(),
-        ": the tensor must be contiguous");
-    auto state = detail::make_state(
-        spec, sizes, TensorProperties::create_from_tensor(tensor),
-        options.process_group, kCall);
-    const size_t owned = detail::shards_of(*state, rank()).size();
-    TORCH_CHECK_VALUE(
-        owned <= 1, kCall, ", rank ", rank(), ": ", to_string(spec),
-        " gives this rank ", owned,
-        " shards, which one tensor cannot be; use init_from_local_shards()");
-    return with_shards(std::move(state), {tensor});
-  }));
+  return ShardedTensor(
+      detail::made(kCall, options.init_remote, detail::all_ranks(), [&] {
+        TORCH_CHECK_VALUE(
+            tensor.defined() && tensor.is_contiguous(), kCall, ", rank ",
+            rank(), ": the tensor must be contiguous");
+        auto state = detail::make_state(
+            spec, sizes, TensorProperties::create_from_tensor(tensor),
+            options.process_group, kCall);
+        const size_t owned = detail::shards_of(*state, rank()).size();
+        TORCH_CHECK_VALUE(
+            owned <= 1, kCall, ", rank ", rank(), ": ", to_string(spec),
+            " gives this rank ", owned,
+            " shards, which one tensor cannot be; use "
+            "init_from_local_shards()");
+        return with_shards(std::move(state), {tensor});
+      }));
 }
 
 ShardedTensorBase ShardedTensorBase::init_from_local_shards_and_global_metadata(

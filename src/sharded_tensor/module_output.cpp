@@ -20,6 +20,10 @@ using torch::nn::Module;
 CallPlan::CallPlan(const Module& module, OutputSteps steps)
     : steps_(std::move(steps)),
       elsewhere_(std::make_shared<std::set<std::string>>()) {
+  keep_gradients_plain(module);
+}
+
+void CallPlan::keep_gradients_plain(const Module& module) {
   for (const at::Tensor& parameter : module.parameters()) {
     keep_gradient_plain(parameter);
   }

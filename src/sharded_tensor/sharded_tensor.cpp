@@ -101,9 +101,10 @@ ShardedTensor::ShardedTensor(std::shared_ptr<detail::ShardedTensorState> state)
 ShardedTensor::ShardedTensor(
     const ShardingSpec& spec, const std::vector<int64_t>& sizes,
     const ShardedTensorOptions& options)
-    : ShardedTensorBase(detail::made("ShardedTensor", options.init_remote, [&] {
-        return detail::new_state(spec, sizes, options, "ShardedTensor");
-      })) {}
+    : ShardedTensorBase(detail::made(
+          "ShardedTensor", options.init_remote, detail::all_ranks(), [&] {
+            return detail::new_state(spec, sizes, options, "ShardedTensor");
+          })) {}
 
 const ProcessGroup& ShardedTensor::process_group() const {
   return *state_->group;

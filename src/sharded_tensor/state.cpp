@@ -92,6 +92,10 @@ StatePtr make_state(
   return state;
 }
 
+ProcessGroup all_ranks() {
+  return ProcessGroup(init().communicator());
+}
+
 StatePtr new_state(
     const ShardingSpec& spec, const std::vector<int64_t>& sizes,
     const sharded_tensor::ShardedTensorOptions& options,
@@ -150,6 +154,18 @@ at::Tensor new_anchor(const ShardedTensorState& state) {
 
 at::Tensor anchor_after(const at::Tensor& tensor) {
   return tensor.reshape(-1).slice(0, 0, 0).to(c10::Device(c10::kCPU));
+}
+
+void check_data(
+    const char* call, const BoxLayout& source, const BoxLayout& target) {
+  for (const BoxLayout* layout : {&source, &target}) {
+    for (const Tile& tile : layout->tiles()) {
+      TORCH_CHECK_VALUE(
+          tile.device != "meta", call, ", rank ", rank(),
+          ": shards on the meta device have no data to move; box ", tile.box,
+          " of rank ", tile.rank);
+    }
+  }
 }
 
 ShardedTensor with_tensors(

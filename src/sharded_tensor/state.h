@@ -69,6 +69,11 @@ at::Tensor new_anchor(const ShardedTensorState& state);
 /// Returns a tensor of no elements with the history of another.
 at::Tensor anchor_after(const at::Tensor& tensor);
 
+/// Throws where shards without data (of the meta device) would be read, which
+/// all ranks can tell.
+void check_data(
+    const char* call, const BoxLayout& source, const BoxLayout& target);
+
 /// Returns a tensor cut alike with other local tensors and properties.
 sharded_tensor::ShardedTensor with_tensors(
     const ShardedTensorState& like, const std::vector<at::Tensor>& tensors,
@@ -79,10 +84,15 @@ sharded_tensor::ShardedTensor map_shards(
     const std::function<at::Tensor(const at::Tensor&)>& f);
 
 /// Returns what `make` makes. With `init_remote`, the local shards are readable
-/// for other ranks then: collective over the world, and what `make` throws on
+/// for other ranks then: collective over `makers`, and what `make` throws on
 /// one rank is thrown on all.
 StatePtr made(
-    const char* call, bool init_remote, const std::function<StatePtr()>& make);
+    const char* call, bool init_remote,
+    const sharded_tensor::ProcessGroup& makers,
+    const std::function<StatePtr()>& make);
+/// Returns all ranks: those that make a tensor of a group together, since a
+/// rank outside may describe it.
+sharded_tensor::ProcessGroup all_ranks();
 /// Says that the local shards are other tensors now; collective likewise.
 void publish_again(ShardedTensorState& state);
 

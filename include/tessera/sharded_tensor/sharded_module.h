@@ -34,6 +34,9 @@ class CallPlan {
  public:
   CallPlan(const torch::nn::Module& module, OutputSteps steps);
 
+  /// Makes gradients of parameters that are not sharded arrive plain; those
+  /// that need one since the last call too.
+  static void keep_gradients_plain(const torch::nn::Module& module);
   /// Returns an argument as it goes into forward(): gradients of plain ones
   /// arrive plain.
   static at::Tensor argument(const at::Tensor& tensor);
@@ -178,6 +181,7 @@ class ShardedModule {
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) const {
     check_reach();
+    detail::CallPlan::keep_gradients_plain(*module_);
     auto values = std::tuple<std::decay_t<decltype(detail::call_argument(
         std::forward<Arguments>(arguments)))>...>(
         detail::call_argument(std::forward<Arguments>(arguments))...);

@@ -21,6 +21,9 @@ template <class F>
 bool all_shards(
     Agreement& agreement, const ShardedTensor& a, const ShardedTensor& b, F f) {
   const at::NoGradGuard no_grad;
+  agreement.check([&] {
+    check_data("comparison", *a.state()->layout, *b.state()->layout);
+  });
   agreement.equal(
       "tensors", to_string(a.metadata()) + " and " + to_string(b.metadata()));
   agreement.reach();

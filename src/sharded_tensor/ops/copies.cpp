@@ -16,6 +16,7 @@ ShardedTensor copy_shards(const ShardedTensor& to, const ShardedTensor& from) {
       to.sizes() == from.sizes(), "copy_, rank ", rank(),
       ": the sizes must be equal; got [", base::join(to.sizes(), ", "),
       "] and [", base::join(from.sizes(), ", "), "]");
+  check_writable(to);
   const bool alike = *to.state()->layout == *from.state()->layout;
   const ShardedTensor source =
       alike ? from : from.resharded(to.sharding_spec());

@@ -58,6 +58,9 @@ sharded_tensor::ShardedTensor recut_like(
 /// Brings a tensor's record up to date after its shards and its anchor were
 /// written.
 void note_write(const sharded_tensor::ShardedTensor& tensor);
+/// Throws for a leaf that needs a gradient while autograd records, before any
+/// shard of it is written.
+void check_writable(const sharded_tensor::ShardedTensor& tensor);
 /// Returns the positions of the arguments that a call writes.
 std::vector<size_t> written_arguments(const c10::FunctionSchema& schema);
 /// Tells whether a result is one of those.

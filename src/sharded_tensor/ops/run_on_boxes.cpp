@@ -1,4 +1,5 @@
 // Elementwise operators shard by shard: any tiling will do.
+#include <ATen/core/grad_mode.h>
 #include <algorithm>
 #include <tuple>
 
@@ -82,13 +83,18 @@ bool cut_alike(const BoxLayout& a, const BoxLayout& b) {
   return sorted(a.tiles()) == sorted(b.tiles());
 }
 
-// The shard that has a box; specs may list their boxes in any order.
-const at::Tensor& shard_at(const ShardedTensor& tensor, const Box& box) {
-  const std::vector<Box> boxes = tensor.state()->layout->boxes(rank());
-  const auto place = std::find(boxes.begin(), boxes.end(), box);
-  TORCH_INTERNAL_ASSERT(place != boxes.end());
-  return tensor.local_shards()[static_cast<size_t>(place - boxes.begin())]
-      .tensor;
+// The shard that has the k-th of `boxes`; specs may list theirs in any order.
+// Of equal boxes, which are empty, the n-th is the n-th.
+const at::Tensor& shard_at(
+    const ShardedTensor& tensor, const std::vector<Box>& boxes, size_t k) {
+  auto equal_before = std::count(
+      boxes.begin(), boxes.begin() + static_cast<int64_t>(k), boxes[k]);
+  const std::vector<Box> own = tensor.state()->layout->boxes(rank());
+  size_t place = 0;
+  while (own.at(place) != boxes[k] || equal_before-- > 0) {
+    ++place;
+  }
+  return tensor.local_shards()[place].tensor;
 }
 
 // Calls the operator with sharded(tensor) for the sharded arguments and
@@ -126,6 +132,17 @@ ShardedTensor collected(
 }
 
 }  // namespace
+
+void check_writable(const ShardedTensor& tensor) {
+  const ShardedTensorState& state = *tensor.state();
+  const at::Tensor& leaf =
+      state.dtensor.defined() ? state.dtensor : state.anchor;
+  TORCH_CHECK(
+      !at::GradMode::is_enabled() || !leaf.requires_grad() || !leaf.is_leaf(),
+      "an in-place operator, rank ", rank(),
+      ": a leaf that requires grad must not be written; use a NoGradGuard, or "
+      "detach() it");
+}
 
 void note_write(const ShardedTensor& tensor) {
   ShardedTensorState& state = *tensor.state();
@@ -178,11 +195,14 @@ Values run_on_boxes(const BoundCall& call, const Values& arguments) {
       value = shared(value.toTensor(), *state.group);
     }
   }
+  for (const size_t i : written_arguments(call.op.schema())) {
+    check_writable(std::get<ShardedTensor>(arguments[i]));
+  }
   std::vector<torch::jit::Stack> shards;
   for (size_t k = 0; k < state.local_shards.size(); ++k) {
     shards.push_back(call_with(
         mine, arguments,
-        [&](const ShardedTensor& t) { return shard_at(t, boxes[k]); },
+        [&](const ShardedTensor& t) { return shard_at(t, boxes, k); },
         [&](const at::Tensor& t) {
           return part_of(t, first.sizes(), boxes[k]);
         }));

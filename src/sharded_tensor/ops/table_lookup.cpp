@@ -85,8 +85,12 @@ void agree_on_table(
     Agreement& agreement, const ShardedTensor& weight,
     const TableOptions& options) {
   std::ostringstream text;
-  text << "padding_idx " << options.padding_idx.value_or(-1) << ", max_norm "
-       << options.max_norm.value_or(0) << ", norm_type " << options.norm_type;
+  text.precision(17);
+  text << "padding_idx "
+       << (options.padding_idx ? std::to_string(padding_row(weight, options))
+                               : "none")
+       << ", max_norm " << options.max_norm.value_or(0) << ", norm_type "
+       << options.norm_type;
   agreement.equal("weight", to_string(weight.metadata()));
   agreement.equal("options", text.str());
 }
