@@ -229,6 +229,7 @@ TEST(NoData, IsAnErrorOnAllRanks) {
 TEST(PlainParameters, ThatNeedAGradientLaterGetAPlainOne) {
   run_ranks(2, [] {
     torch::nn::Linear linear(4, 4);
+    linear->to(device());
     linear->bias.set_requires_grad(false);
     const auto net =
         shard_module(linear, {.plan = {{"weight", chunks(0, {0, 1})}}});
