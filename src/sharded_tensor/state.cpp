@@ -153,7 +153,8 @@ at::Tensor new_anchor(const ShardedTensorState& state) {
 }
 
 at::Tensor anchor_after(const at::Tensor& tensor) {
-  return tensor.reshape(-1).slice(0, 0, 0).to(c10::Device(c10::kCPU));
+  // A copy: a view would change its history when the tensor is written.
+  return tensor.reshape(-1).slice(0, 0, 0).to(c10::Device(c10::kCPU)).clone();
 }
 
 void check_data(
