@@ -1,8 +1,5 @@
 #include <tessera/sharded_tensor/conversion.h>
 
-#include <algorithm>
-#include <set>
-
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
@@ -13,68 +10,6 @@
 #include <tessera/comm/world.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>
-
-namespace tessera::detail {
-
-using sharded_tensor::ChunkShardingSpec;
-
-namespace {
-
-std::vector<int64_t> owners(const BoxLayout& layout) {
-  std::vector<int64_t> ranks;
-  for (const Tile& tile : layout.tiles()) {
-    ranks.push_back(tile.rank);
-  }
-  return ranks;
-}
-
-bool distinct(std::vector<int64_t> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  return std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
-}
-
-bool one_device_type(const BoxLayout& layout) {
-  std::set<std::string> types;
-  for (const Tile& tile : layout.tiles()) {
-    types.insert(tile.device.substr(0, tile.device.find(':')));
-  }
-  return types.size() == 1;
-}
-
-// What the spec itself says beats what its boxes look like: a chunk of a 1-row
-// tensor is still a chunk of rows.
-std::optional<Layout> layout_by_spec(const ShardedTensorState& state) {
-  const BoxLayout& boxes = *state.layout;
-  const std::vector<int64_t> ranks = owners(boxes);
-  if (!distinct(ranks)) {
-    return std::nullopt;
-  }
-  const MeshShape line =
-      MeshShape::from_ranks(ranks, {static_cast<int64_t>(ranks.size())});
-  if (const auto* chunks =
-          dynamic_cast<const ChunkShardingSpec*>(state.spec.get())) {
-    const auto ndim = static_cast<int64_t>(boxes.shape().size());
-    const int64_t dim =
-        chunks->dim() < 0 ? chunks->dim() + ndim : chunks->dim();
-    return Layout(boxes.shape(), line, {tessera::Shard(dim)});
-  }
-  if (ranks.size() == 1) {
-    return Layout(boxes.shape(), line, {Replicate()});
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
-std::optional<Layout> mesh_layout_of(const ShardedTensorState& state) {
-  if (!one_device_type(*state.layout)) {
-    return std::nullopt;
-  }
-  const auto by_spec = layout_by_spec(state);
-  return by_spec ? by_spec : state.layout->try_as_mesh();
-}
-
-}  // namespace tessera::detail
 
 namespace tessera::sharded_tensor {
 

@@ -46,7 +46,7 @@ namespace {
 // The same cut with every owner's own device.
 ShardingSpecPtr with_placements(
     const ShardingSpec& spec, const std::vector<ShardMetadata>& shards) {
-  if (const auto* chunks = dynamic_cast<const ChunkShardingSpec*>(&spec)) {
+  if (const ChunkShardingSpec* chunks = detail::exact_chunks(spec)) {
     std::vector<RemoteDevice> placements;
     for (const ShardMetadata& shard : shards) {
       placements.push_back(*shard.placement);

@@ -4,6 +4,7 @@
 #include <base/text.h>
 #include <c10/util/Exception.h>
 #include <comm/call_cause.h>
+#include <layout/device_kind.h>
 #include <sharded_tensor/agreement.h>
 #include <sharded_tensor/move.h>
 #include <sharded_tensor/state.h>
@@ -20,11 +21,8 @@ namespace {
 // The whole tensor on one rank, on the kind of device that all shards are on,
 // so that data do not travel through the CPU.
 BoxLayout whole_on(int64_t rank, const BoxLayout& shards) {
-  std::string device;
-  for (const Tile& tile : shards.tiles()) {
-    const std::string type = tile.device.substr(0, tile.device.find(':'));
-    device = device.empty() || device == type ? type : "cpu";
-  }
+  const auto kinds = detail::device_kinds(shards.tiles());
+  const std::string device = kinds.size() == 1 ? *kinds.begin() : "cpu";
   return BoxLayout(shards.shape(), {Tile{whole(shards.shape()), rank, device}});
 }
 

@@ -1,6 +1,7 @@
 #include <sharded_tensor/state.h>
 
 #include <algorithm>
+#include <typeinfo>
 
 #include <ATen/ops/empty.h>
 #include <base/text.h>
@@ -52,6 +53,14 @@ BoxLayout box_layout_of(
          shard.placement->device().str()});
   }
   return BoxLayout(metadata.size, std::move(tiles));
+}
+
+const sharded_tensor::ChunkShardingSpec* exact_chunks(
+    const ShardingSpec& spec) {
+  using sharded_tensor::ChunkShardingSpec;
+  return typeid(spec) == typeid(ChunkShardingSpec)
+             ? static_cast<const ChunkShardingSpec*>(&spec)
+             : nullptr;
 }
 
 TensorProperties properties_of(

@@ -39,6 +39,11 @@ BoxLayout box_layout_of(
     const sharded_tensor::ShardedTensorMetadata& metadata,
     const sharded_tensor::ProcessGroup& group, const std::string& call);
 
+/// Returns the spec where it is exactly a ChunkShardingSpec, whose chunks are
+/// known; nullptr for others, derived ones too, which may cut differently.
+const sharded_tensor::ChunkShardingSpec* exact_chunks(
+    const sharded_tensor::ShardingSpec& spec);
+
 /// Returns what options say about each shard.
 sharded_tensor::TensorProperties properties_of(
     const sharded_tensor::ShardedTensorOptions& options);

@@ -32,10 +32,6 @@ void check_distributable(
   TORCH_CHECK_VALUE(
       tensor.defined(), where(call, mesh), ": the tensor is undefined");
   TORCH_CHECK_NOT_IMPLEMENTED(
-      mesh.device_type() != at::kXLA, where(call, mesh),
-      ": XLA devices shard by themselves; give them the text of "
-      "to_hlo_sharding() or to_shardy()");
-  TORCH_CHECK_NOT_IMPLEMENTED(
       tensor.layout() == at::kStrided, where(call, mesh),
       ": only strided tensors can be sharded; got layout ", tensor.layout(),
       "; call to_dense() first");

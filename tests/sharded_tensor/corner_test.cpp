@@ -123,9 +123,8 @@ TEST(EmptyShards, OfAnotherShapeFormAMesh) {
         whole, EnumerableShardingSpec(
                    {box_of({0, 0}, {2, 4}, 0), box_of({2, 0}, {2, 4}, 1),
                     box_of({0, 0}, {2, 0}, 2)}));
-    if (has_mesh(t)) {
-      EXPECT_TRUE(same(to_dtensor(t), whole));
-    }
+    ASSERT_TRUE(has_mesh(t));
+    EXPECT_TRUE(same(to_dtensor(t), whole));
     EXPECT_TRUE(close(whole_value(relu(t)), at::relu(whole)));
   });
 }
@@ -237,6 +236,33 @@ TEST(PlainParameters, ThatNeedAGradientLaterGetAPlainOne) {
     full_tensor(net(at::ones({3, 4}, f32()))).sum().backward();
     EXPECT_FALSE(is_dtensor(linear->bias.grad()));
     EXPECT_EQ(linear->bias.grad()[0].item<float>(), 3);
+  });
+}
+
+// Chunks with the first row apart.
+class FirstRowApart final : public ChunkShardingSpec {
+ public:
+  using ChunkShardingSpec::ChunkShardingSpec;
+  ShardedTensorMetadata build_metadata(
+      const Ints& sizes, const TensorProperties& properties) const override {
+    return {
+        {box_of({0, 0}, {1, sizes[1]}, 0),
+         box_of({1, 0}, {sizes[0] - 1, sizes[1]}, 1)},
+        sizes,
+        properties};
+  }
+  ShardingSpecPtr clone() const override {
+    return std::make_shared<FirstRowApart>(*this);
+  }
+};
+
+TEST(DerivedChunks, AreCutAsTheySay) {
+  run_ranks(2, [] {
+    const at::Tensor whole = distinct({6, 3});
+    const auto t = shard_tensor(whole, FirstRowApart(0, places({0, 1})));
+    EXPECT_TRUE(same(to_dtensor(t), whole));
+    EXPECT_TRUE(close(whole_value(softmax(t, 0)), whole.softmax(0)));
+    EXPECT_TRUE(shards_are(t.to(at::kFloat), whole.to(at::kFloat)));
   });
 }
 
