@@ -19,6 +19,7 @@ struct ShowOptions {
   bool json = false;
   bool ascii = false;
   bool table = false;
+  bool xla = false;
 };
 
 TypedLayout layout_of(const ShowOptions& options, const CLI::App& show) {
@@ -59,12 +60,13 @@ std::string picture(const Layout& layout, const ShowOptions& options) {
 int show_layout(const ShowOptions& options, const CLI::App& show) {
   const TypedLayout typed = layout_of(options, show);
   if (options.json) {
-    print(show_json(typed, options.rank) + "\n");
+    print(show_json(typed, options.rank, options.xla) + "\n");
     return 0;
   }
   print(
       typed.dtype + to_string(typed.layout) + "\n\n" +
-      picture(typed.layout, options));
+      picture(typed.layout, options) +
+      (options.xla ? "\n" + xla_texts(typed.layout) : ""));
   return 0;
 }
 
@@ -84,6 +86,8 @@ void add_show(CLI::App& app, int& exit_code) {
       "one per mesh dim: R, S(0), SS(0,2), RS(0,[3,5]), P(sum)");
   show->add_option("--rank", options->rank, "this rank alone");
   show->add_flag("--table", options->table, "list shards instead of a grid");
+  show->add_flag(
+      "--xla", options->xla, "add the sharding texts of XLA and Shardy");
   show->add_flag("--json", options->json, "print JSON");
   show->add_flag("--ascii", options->ascii, "draw without box characters");
   show->callback([options, show, &exit_code] {

@@ -40,8 +40,13 @@ std::string draw_table(const Layout& layout, const Terminal& terminal);
 /// Prints one rank, at a cost of O(mesh dims) plus its own boxes.
 std::string describe_rank(const Layout& layout, int64_t rank);
 
-/// Prints everything as JSON; with a rank, that rank alone and no summary.
-std::string show_json(const TypedLayout& typed, std::optional<int64_t> rank);
+/// Prints everything as JSON; with a rank, that rank alone and no summary; the
+/// sharding texts of XLA where `xla` asks for them.
+std::string show_json(
+    const TypedLayout& typed, std::optional<int64_t> rank, bool xla);
+
+/// Prints the sharding texts of XLA; a layout without them is an error.
+std::string xla_texts(const Layout& layout);
 
 /// Returns where a rank sits; a rank outside the mesh is a UsageError.
 std::vector<int64_t> coordinate_of_rank(const Layout& layout, int64_t rank);

@@ -1,3 +1,4 @@
+#include <tessera/layout/xla.h>
 #include <nlohmann/json.hpp>
 
 #include "holders.h"
@@ -46,7 +47,8 @@ Json summary_json(const ShardSummary& summary) {
 
 }  // namespace
 
-std::string show_json(const TypedLayout& typed, std::optional<int64_t> rank) {
+std::string show_json(
+    const TypedLayout& typed, std::optional<int64_t> rank, bool xla) {
   const Layout& layout = typed.layout;
   std::vector<std::string> placements;
   for (const Placement& placement : layout.placements()) {
@@ -65,6 +67,11 @@ std::string show_json(const TypedLayout& typed, std::optional<int64_t> rank) {
   if (!rank) {
     const auto summary = summarize(layout);
     json["summary"] = summary ? summary_json(*summary) : Json(nullptr);
+  }
+  if (xla) {
+    json["xla"] = {
+        {"hlo_sharding", to_hlo_sharding(layout)},
+        {"shardy", to_shardy(layout)}};
   }
   json["ranks"] = ranks_json(layout, rank);
   return json.dump();

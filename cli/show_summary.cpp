@@ -2,6 +2,8 @@
 #include <functional>
 #include <numeric>
 
+#include <tessera/layout/xla.h>
+
 #include "command.h"
 #include "holders.h"
 #include "show.h"
@@ -118,6 +120,11 @@ std::string summary_line(const Layout& layout) {
                                " elements") +
           " per rank, " + all + "; ";
   return text + empty_ranks_text(layout, summary->empty_ranks) + "\n";
+}
+
+std::string xla_texts(const Layout& layout) {
+  const std::string hlo = to_hlo_sharding(layout);
+  return "HloSharding\n" + hlo + "\n\nShardy\n" + to_shardy(layout) + "\n";
 }
 
 std::vector<int64_t> coordinate_of_rank(const Layout& layout, int64_t rank) {

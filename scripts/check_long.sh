@@ -2,8 +2,9 @@
 # Everything that is too long for `make test`: the unit and threads tests under
 # AddressSanitizer with UndefinedBehaviorSanitizer, then under ThreadSanitizer,
 # clang-tidy, all tests in their long forms (TESSERA_LONG=1), a million damaged
-# inputs of the reader of saved metadata, and bugs planted in the planner that its
-# tests must find. Runs every part, and fails at the end when one of them failed.
+# inputs of the reader of saved metadata, sharding texts beside those of JAX where
+# it can be installed, and bugs planted in the planner that its tests must find.
+# Runs every part, and fails at the end when one of them failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,6 +30,7 @@ part "build" scripts/build.sh dev
 part "clang-tidy" scripts/tidy.sh
 part "long forms" long_forms
 part "fuzzing" scripts/fuzz.sh
+part "texts of JAX" python3 -B tests/process/xla_jax_test.py
 part "planted bugs" python3 -B tests/plan/planted_bugs.py
 if [ ${#failed[@]} != 0 ]; then
   printf 'check-long: failed: %s\n' "${failed[@]}"

@@ -3,7 +3,7 @@
 A small reader for the house style, not for all of C++: namespaces, types with
 their public members, functions, constants, aliases, enumerators, macros. What
 lies in a namespace `detail` or `std`, operators, constructors, forward
-declarations and friends are left out.
+declarations, friends and overrides (the base has them) are left out.
 """
 import re
 from typing import NamedTuple
@@ -168,7 +168,7 @@ class Reader:
         start, end = i, self.declaration_end(i)
         words = self.tokens[start:end]
         if not public or words[0] in ("friend", "static_assert", "extern", "~") \
-                or "operator" in words or "typedef" in words:
+                or {"operator", "typedef", "override"} & set(words):
             return end
         for name, kind in self.declared(words):
             is_constructor = in_type and path and name == path[-1]

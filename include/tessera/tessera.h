@@ -2,7 +2,8 @@
 //
 // Read in this order: layout (where does each element live), plan (how would we
 // move it), comm (who are the ranks), tensor (make it look like one tensor),
-// parallel (apply it to modules).
+// parallel (apply it to modules), sharded_tensor (the older door to the same
+// house).
 #pragma once
 
 #include <tessera/comm/comm_log.h>
@@ -15,12 +16,30 @@
 #include <tessera/layout/mesh_shape.h>
 #include <tessera/layout/notation.h>
 #include <tessera/layout/placement.h>
+#include <tessera/layout/xla.h>
 #include <tessera/parallel/check_module.h>
 #include <tessera/parallel/distribute_module.h>
 #include <tessera/plan/cost.h>
 #include <tessera/plan/exchange.h>
 #include <tessera/plan/redistribute_plan.h>
 #include <tessera/plan/step.h>
+#include <tessera/sharded_tensor/conversion.h>
+#include <tessera/sharded_tensor/create.h>
+#include <tessera/sharded_tensor/errors.h>
+#include <tessera/sharded_tensor/logger.h>
+#include <tessera/sharded_tensor/metadata.h>
+#include <tessera/sharded_tensor/ops.h>
+#include <tessera/sharded_tensor/process_group.h>
+#include <tessera/sharded_tensor/remote_device.h>
+#include <tessera/sharded_tensor/serialize.h>
+#include <tessera/sharded_tensor/shard.h>
+#include <tessera/sharded_tensor/shard_module.h>
+#include <tessera/sharded_tensor/sharded_module.h>
+#include <tessera/sharded_tensor/sharded_optimizer.h>
+#include <tessera/sharded_tensor/sharded_tensor.h>
+#include <tessera/sharded_tensor/sharding_plan.h>
+#include <tessera/sharded_tensor/sharding_spec.h>
+#include <tessera/sharded_tensor/state_dict.h>
 #include <tessera/tensor/dtensor.h>
 #include <tessera/tensor/dtensor_spec.h>
 #include <tessera/tensor/explain.h>
@@ -29,3 +48,4 @@
 #include <tessera/tensor/machine_model.h>
 #include <tessera/tensor/random.h>
 #include <tessera/tensor/strict_mode.h>
+#include <tessera/tensor/xla.h>

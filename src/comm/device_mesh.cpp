@@ -61,6 +61,14 @@ void check_fits(const MeshShape& shape, const World& world) {
       " ranks; start more ranks or make the mesh smaller");
 }
 
+void check_device(c10::DeviceType type, const MeshShape& shape, int64_t rank) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      type != at::kXLA, "DeviceMesh of device type xla, ", to_string(shape),
+      ", rank ", rank,
+      ": XLA shards by itself; give it the text that to_hlo_sharding() or "
+      "to_shardy() prints for a Layout on this MeshShape (tessera show --xla)");
+}
+
 // LibTorch loads its linear algebra for CUDA when first used, and fails when
 // two threads do that at a time: have it loaded before ranks can.
 void prepare_device(c10::DeviceType type, const World& world) {
@@ -87,6 +95,7 @@ DeviceMesh::DeviceMesh(
 
 DeviceMesh::DeviceMesh(c10::DeviceType device_type, MeshShape shape) {
   World world = init();
+  check_device(device_type, shape, world.rank());
   check_fits(shape, world);
   prepare_device(device_type, world);
   state_ =

@@ -13,25 +13,20 @@
 #include <tessera/layout/box_layout.h>
 
 #include "layout/arithmetic.h"
+#include "layout/device_kind.h"
 
 namespace tessera {
 namespace {
 
 using TileList = std::vector<const Tile*>;
 
-std::string device_kind(const std::string& device) {
-  return device.substr(0, device.find(':'));
-}
-
 bool distinct_ranks_of_one_kind(const std::vector<Tile>& tiles) {
   std::set<int64_t> ranks;
   for (const Tile& tile : tiles) {
-    if (!ranks.insert(tile.rank).second ||
-        device_kind(tile.device) != device_kind(tiles[0].device)) {
-      return false;
-    }
+    ranks.insert(tile.rank);
   }
-  return true;
+  return ranks.size() == tiles.size() &&
+         detail::device_kinds(tiles).size() == 1;
 }
 
 // The single tensor dim in which all of the empty tiles are empty.

@@ -1,15 +1,11 @@
 #include <tessera/parallel/distribute_module.h>
 
 #include <c10/util/Exception.h>
+#include <tensor/optimizer_state.h>
 #include <tessera/tensor/dtensor.h>
 #include <tessera/tensor/gradient_check.h>
 #include <torch/nn/module.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/lbfgs.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
+#include <torch/optim/optimizer.h>
 
 namespace tessera {
 
@@ -23,34 +19,11 @@ void replicate(const at::Tensor& tensor, const DeviceMesh& mesh) {
   }
 }
 
-// Returns the tensors of a parameter's state that have its shape.
-std::vector<at::Tensor*> state_tensors(torch::optim::OptimizerParamState& any) {
-  using namespace torch::optim;  // NOLINT(google-build-using-namespace)
-  if (auto* s = dynamic_cast<AdamWParamState*>(&any)) {
-    return {&s->exp_avg(), &s->exp_avg_sq(), &s->max_exp_avg_sq()};
-  }
-  if (auto* s = dynamic_cast<AdamParamState*>(&any)) {
-    return {&s->exp_avg(), &s->exp_avg_sq(), &s->max_exp_avg_sq()};
-  }
-  if (auto* s = dynamic_cast<SGDParamState*>(&any)) {
-    return {&s->momentum_buffer()};
-  }
-  if (auto* s = dynamic_cast<RMSpropParamState*>(&any)) {
-    return {&s->square_avg(), &s->momentum_buffer(), &s->grad_avg()};
-  }
-  if (auto* s = dynamic_cast<AdagradParamState*>(&any)) {
-    return {&s->sum()};
-  }
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "distribute_optimizer: the state of ", typeid(any).name(),
-      " is not known; Adam, AdamW, SGD, RMSprop and Adagrad are; make the "
-      "optimizer after its parameters are sharded");
-}
-
 void distribute_state(
     torch::optim::OptimizerParamState& state, const at::Tensor& parameter) {
   const DTensorSpec& layout = spec(parameter);
-  for (at::Tensor* tensor : state_tensors(state)) {
+  for (at::Tensor* tensor :
+       detail::state_tensors("distribute_optimizer", state)) {
     if (!tensor->defined() || is_dtensor(*tensor)) {
       continue;
     }

@@ -1,5 +1,6 @@
 #include <sharded_tensor/agreement.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include <ATen/ops/empty.h>
@@ -66,6 +67,14 @@ Kind kind_of(const std::exception_ptr& error, std::string& text) {
   }
 }
 
+// The last error that a group agreed on, and its ranks: where agreements nest,
+// the outer one need not agree on it again.
+struct Agreed {
+  std::exception_ptr error;
+  std::vector<int64_t> ranks;
+};
+thread_local Agreed t_agreed;
+
 at::Tensor as_bytes(const void* data, size_t size) {
   at::Tensor bytes = at::empty({static_cast<int64_t>(size)}, at::kByte);
   if (size > 0) {
@@ -82,6 +91,14 @@ Agreement::Agreement(std::string call, sharded_tensor::ProcessGroup group)
 }
 
 void Agreement::keep(const std::exception_ptr& error) {
+  const auto is_told = [](int64_t rank) {
+    return std::find(t_agreed.ranks.begin(), t_agreed.ranks.end(), rank) !=
+           t_agreed.ranks.end();
+  };
+  if (error == t_agreed.error &&
+      std::all_of(group_.ranks().begin(), group_.ranks().end(), is_told)) {
+    std::rethrow_exception(error);
+  }
   kind_ = kind_of(error, error_);
 }
 
@@ -94,7 +111,9 @@ std::vector<Agreement::Vote> Agreement::vote(int64_t length) const {
   for (const auto& [what, value] : values_) {
     hash = base::hash_combine(hash, base::hash_bytes(value));
   }
-  const Vote mine{kind_, failed() ? 0 : hash, length};
+  Vote mine{kind_, failed() ? 0 : hash, length, {}};
+  std::memcpy(
+      mine.call, call_.data(), std::min(call_.size(), sizeof(mine.call) - 1));
   std::vector<Vote> votes(static_cast<size_t>(group_.size()), mine);
   if (votes.size() > 1) {
     const auto size = static_cast<int64_t>(votes.size() * sizeof(Vote));
@@ -127,6 +146,15 @@ std::vector<std::string> Agreement::gather(
 }
 
 void Agreement::conclude(const std::vector<Vote>& votes) const {
+  try {
+    compare(votes);
+  } catch (...) {
+    t_agreed = {std::current_exception(), group_.ranks()};
+    throw;
+  }
+}
+
+void Agreement::compare(const std::vector<Vote>& votes) const {
   // Gathers texts of lengths that only their own rank knows.
   const auto share = [&](const std::string& mine) {
     int64_t length = static_cast<int64_t>(mine.size());
@@ -146,6 +174,14 @@ void Agreement::conclude(const std::vector<Vote>& votes) const {
           votes[r].kind,
           "on rank " + std::to_string(group_.ranks()[r]) + ": " + texts[r]);
     }
+  }
+  for (size_t r = 1; r < votes.size(); ++r) {
+    TORCH_CHECK_VALUE(
+        std::strcmp(votes[r].call, votes[0].call) == 0, call_, " in ",
+        to_string(group_), ", rank ", rank(),
+        ": the ranks must make the same calls in the same order; rank ",
+        group_.ranks()[0], " calls ", votes[0].call, ", rank ",
+        group_.ranks()[r], " calls ", votes[r].call);
   }
   for (size_t r = 1; r < votes.size(); ++r) {
     if (votes[r].values == votes[0].values) {

@@ -22,7 +22,8 @@ class Agreement {
   Agreement(std::string call, sharded_tensor::ProcessGroup group);
 
   /// Runs checks of this rank; what they throw is kept for reach(). After an
-  /// error the rest is left out.
+  /// error the rest is left out. An error that all ranks of this group have
+  /// agreed on, in a call among the checks, is thrown at once.
   template <class F>
   void check(F f) {
     if (failed()) {
@@ -39,8 +40,8 @@ class Agreement {
   bool failed() const { return kind_ != 0; }
 
   /// Throws on every rank the error that the first failing rank kept, or a
-  /// ValueError where values differ. Collective: one gather of 24 bytes, and
-  /// the texts only where there is something to say.
+  /// ValueError where calls or values differ. Collective: one gather of a few
+  /// bytes, and the texts only where there is something to say.
   void reach();
   /// The same, and returns what each rank of the group passed, in group order.
   std::vector<std::string> collect(const std::string& mine);
@@ -50,9 +51,11 @@ class Agreement {
     int64_t kind;  // of error; 0: none
     uint64_t values;
     int64_t length;
+    char call[40];  // cut off
   };
   std::vector<Vote> vote(int64_t length) const;
   void conclude(const std::vector<Vote>& votes) const;
+  void compare(const std::vector<Vote>& votes) const;
   void keep(const std::exception_ptr& error);
   std::vector<std::string> gather(
       const std::string& mine, const std::vector<int64_t>& lengths) const;

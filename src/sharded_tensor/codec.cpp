@@ -34,6 +34,8 @@ const char* name_of(Kind kind) {
       return "ShardingSpec";
     case Kind::kShardedTensor:
       return "ShardedTensor";
+    case Kind::kStateDict:
+      return "state dict";
   }
   return "unknown";
 }

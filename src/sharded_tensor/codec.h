@@ -27,6 +27,7 @@ enum class Kind : uint16_t {
   kDevicePlacementSpec = 5,
   kShardingSpec = 6,
   kShardedTensor = 7,
+  kStateDict = 8,
 };
 /// Returns the name of the type: "ShardMetadata".
 const char* name_of(Kind kind);

@@ -1,10 +1,8 @@
 #include <tessera/sharded_tensor/conversion.h>
 
-#include <algorithm>
-#include <set>
-
-#include <ATen/ops/empty.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 #include <comm/call_cause.h>
 #include <sharded_tensor/devices.h>
 #include <sharded_tensor/mesh_of.h>
@@ -12,68 +10,6 @@
 #include <tessera/comm/world.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>
-
-namespace tessera::detail {
-
-using sharded_tensor::ChunkShardingSpec;
-
-namespace {
-
-std::vector<int64_t> owners(const BoxLayout& layout) {
-  std::vector<int64_t> ranks;
-  for (const Tile& tile : layout.tiles()) {
-    ranks.push_back(tile.rank);
-  }
-  return ranks;
-}
-
-bool distinct(std::vector<int64_t> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  return std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
-}
-
-bool one_device_type(const BoxLayout& layout) {
-  std::set<std::string> types;
-  for (const Tile& tile : layout.tiles()) {
-    types.insert(tile.device.substr(0, tile.device.find(':')));
-  }
-  return types.size() == 1;
-}
-
-// What the spec itself says beats what its boxes look like: a chunk of a 1-row
-// tensor is still a chunk of rows.
-std::optional<Layout> layout_by_spec(const ShardedTensorState& state) {
-  const BoxLayout& boxes = *state.layout;
-  const std::vector<int64_t> ranks = owners(boxes);
-  if (!distinct(ranks)) {
-    return std::nullopt;
-  }
-  const MeshShape line =
-      MeshShape::from_ranks(ranks, {static_cast<int64_t>(ranks.size())});
-  if (const auto* chunks =
-          dynamic_cast<const ChunkShardingSpec*>(state.spec.get())) {
-    const auto ndim = static_cast<int64_t>(boxes.shape().size());
-    const int64_t dim =
-        chunks->dim() < 0 ? chunks->dim() + ndim : chunks->dim();
-    return Layout(boxes.shape(), line, {tessera::Shard(dim)});
-  }
-  if (ranks.size() == 1) {
-    return Layout(boxes.shape(), line, {Replicate()});
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
-std::optional<Layout> mesh_layout_of(const ShardedTensorState& state) {
-  if (!one_device_type(*state.layout)) {
-    return std::nullopt;
-  }
-  const auto by_spec = layout_by_spec(state);
-  return by_spec ? by_spec : state.layout->try_as_mesh();
-}
-
-}  // namespace tessera::detail
 
 namespace tessera::sharded_tensor {
 
@@ -86,11 +22,17 @@ struct LocalBox {
   Box inside;
 };
 
+// A shard without elements is one box, however many runs its dims have.
 std::vector<LocalBox> local_boxes(
     const Layout& layout, const std::vector<int64_t>& coordinate) {
+  const bool empty =
+      c10::multiply_integers(layout.local_shape(coordinate)) == 0;
   std::vector<LocalBox> boxes = {{}};
   for (int64_t d = 0; d < static_cast<int64_t>(layout.shape().size()); ++d) {
     Runs runs = layout.runs(d, coordinate);
+    if (empty && runs.size() > 1) {
+      runs.resize(1);
+    }
     if (runs.empty()) {
       const int64_t end = layout.shape()[static_cast<size_t>(d)];
       runs.push_back({end, end});
@@ -134,13 +76,33 @@ ShardingSpecPtr spec_of_layout(
   return std::make_shared<EnumerableShardingSpec>(std::move(shards));
 }
 
+// Tells whether several ranks hold the same elements.
+bool has_copies(const Layout& layout) {
+  for (size_t m = 0; m < layout.placements().size(); ++m) {
+    if (layout.placements()[m].is_replicate() &&
+        layout.mesh().size(static_cast<int64_t>(m)) > 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// This rank's part of the tensor. Of several copies one is a shard, so what
+// reaches it is one addend of the gradient.
+at::Tensor local_of(const at::Tensor& tensor) {
+  Placements gradient = placements(tensor);
+  for (Placement& placement : gradient) {
+    placement = placement.is_replicate() ? Partial() : placement;
+  }
+  return to_local(tensor, {.grad_placements = gradient});
+}
+
 std::vector<at::Tensor> local_parts(
-    const at::Tensor& tensor, const std::vector<ShardMetadata>& wanted) {
-  const DTensorSpec& spec = tessera::spec(tensor);
+    const at::Tensor& local, const DTensorSpec& spec,
+    const std::vector<ShardMetadata>& wanted) {
   if (wanted.empty()) {
     return {};
   }
-  const at::Tensor local = to_local(tensor);
   std::vector<at::Tensor> parts;
   for (const LocalBox& box :
        local_boxes(spec.layout(), *spec.mesh().coordinate())) {
@@ -177,10 +139,15 @@ at::Tensor to_dtensor(const ShardedTensor& tensor) {
       shape_to_string(tensor.sizes()),
       "; reshard() to one box per rank on a grid first, such as a "
       "ChunkShardingSpec with every rank once");
-  const DeviceMesh mesh(tensor.device().type(), layout->mesh());
-  const at::Tensor local =
-      mesh.coordinate() ? tensor.local_tensor()
-                        : state.anchor.to(c10::Device(tensor.device().type()));
+  const DeviceMesh mesh =
+      detail::shared_mesh(tensor.device().type(), layout->mesh());
+  at::Tensor local = mesh.coordinate()
+                         ? tensor.local_tensor()
+                         : state.anchor.to(c10::Device(tensor.device().type()));
+  if (mesh.coordinate() && local.numel() == 0) {
+    // An empty box may be empty in another dim than the one that is cut.
+    local = local.reshape(layout->local_shape(*mesh.coordinate()));
+  }
   return from_local(
       local, mesh, layout->placements(), {.shape = tensor.sizes()});
 }
@@ -202,7 +169,8 @@ ShardedTensor from_dtensor(
       group, kCall);
   TensorProperties properties;
   properties.dtype = spec.dtype();
-  properties.requires_grad = tensor.requires_grad();
+  properties.requires_grad =
+      tensor.requires_grad() && at::GradMode::is_enabled();
   for (const int64_t owner : spec.layout().mesh().ranks()) {
     TORCH_CHECK_VALUE(
         group.contains(owner), kCall, "(", to_string(spec), "), rank ", rank(),
@@ -211,9 +179,14 @@ ShardedTensor from_dtensor(
   auto state = detail::make_state(
       *spec_of_layout(spec.layout(), devices), spec.shape(), properties, group,
       kCall);
+  // One node of the graph for all, since its backward may communicate.
+  const at::Tensor local = local_of(tensor);
   detail::set_local_tensors(
-      *state, local_parts(tensor, detail::shards_of(*state, rank())));
-  state->dtensor = tensor;
+      *state, local_parts(local, spec, detail::shards_of(*state, rank())));
+  state->anchor = detail::anchor_after(local);
+  if (!has_copies(spec.layout())) {  // else a write would reach one copy only
+    state->dtensor = tensor;
+  }
   return ShardedTensor(std::move(state));
 }
 

@@ -10,19 +10,19 @@ namespace tessera::sharded_tensor {
 
 namespace {
 
-// Makes a tensor, fills its shards, and only then lets other ranks read them.
+// Makes a tensor and fills its shards; only then other ranks may read them.
 template <class F>
 ShardedTensor filled(
-    const ShardingSpec& spec, const std::vector<int64_t>& sizes,
-    ShardedTensorOptions options, F fill) {
-  const bool init_remote = std::exchange(options.init_remote, false);
-  ShardedTensor tensor(spec, sizes, options);
-  const at::NoGradGuard no_grad;
-  fill(tensor);
-  if (init_remote) {
-    detail::publish(*tensor.state());
-  }
-  return tensor;
+    const char* call, const ShardingSpec& spec,
+    const std::vector<int64_t>& sizes, const ShardedTensorOptions& options,
+    F fill) {
+  return ShardedTensor(
+      detail::made(call, options.init_remote, detail::all_ranks(), [&] {
+        auto state = detail::new_state(spec, sizes, options, call);
+        const at::NoGradGuard no_grad;
+        fill(ShardedTensor(state));
+        return state;
+      }));
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ ShardedTensor empty(
 ShardedTensor full(
     const ShardingSpec& spec, const std::vector<int64_t>& sizes,
     const c10::Scalar& value, const ShardedTensorOptions& options) {
-  return filled(spec, sizes, options, [&](const ShardedTensor& tensor) {
+  return filled("full", spec, sizes, options, [&](const ShardedTensor& tensor) {
     for (const Shard& shard : tensor.local_shards()) {
       shard.tensor.fill_(value);
     }
@@ -58,7 +58,7 @@ ShardedTensor ones(
 ShardedTensor rand(
     const ShardingSpec& spec, const std::vector<int64_t>& sizes,
     const ShardedTensorOptions& options) {
-  return filled(spec, sizes, options, [&](const ShardedTensor& tensor) {
+  return filled("rand", spec, sizes, options, [&](const ShardedTensor& tensor) {
     detail::fill_random(
         "rand", tensor, {.kind = detail::Distribution::Kind::kUniform});
   });
@@ -67,10 +67,11 @@ ShardedTensor rand(
 ShardedTensor randn(
     const ShardingSpec& spec, const std::vector<int64_t>& sizes,
     const ShardedTensorOptions& options) {
-  return filled(spec, sizes, options, [&](const ShardedTensor& tensor) {
-    detail::fill_random(
-        "randn", tensor, {.kind = detail::Distribution::Kind::kNormal});
-  });
+  return filled(
+      "randn", spec, sizes, options, [&](const ShardedTensor& tensor) {
+        detail::fill_random(
+            "randn", tensor, {.kind = detail::Distribution::Kind::kNormal});
+      });
 }
 
 }  // namespace tessera::sharded_tensor

@@ -46,7 +46,7 @@ namespace {
 // The same cut with every owner's own device.
 ShardingSpecPtr with_placements(
     const ShardingSpec& spec, const std::vector<ShardMetadata>& shards) {
-  if (const auto* chunks = dynamic_cast<const ChunkShardingSpec*>(&spec)) {
+  if (const ChunkShardingSpec* chunks = detail::exact_chunks(spec)) {
     std::vector<RemoteDevice> placements;
     for (const ShardMetadata& shard : shards) {
       placements.push_back(*shard.placement);
@@ -85,7 +85,12 @@ ShardedTensor ShardedTensor::to(
           .metadata = metadata(),
           .group = state_->group});
   state->metadata.shards_metadata = shards;
-  state->layout = detail::box_layout_of(state->metadata, *state->group, kCall);
+  // The owners stay, also where names of workers are not known any more.
+  std::vector<Tile> tiles = state_->layout->tiles();
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    tiles[i].device = shards[i].placement->device().str();
+  }
+  state->layout = BoxLayout(sizes(), std::move(tiles));
   const auto convert = [&](const at::Tensor& t, c10::Device to) {
     return t.to(
         to, dtype.value_or(this->dtype()), /*non_blocking=*/false, copy);

@@ -148,21 +148,34 @@ std::vector<std::optional<ShardedTensorMetadata>> exchanged(
   return parts;
 }
 
-// Puts shards in the order of the metadata.
-std::vector<at::Tensor> in_order(
+void check_count(
     const std::vector<Shard>& shards, const std::vector<ShardMetadata>& wanted,
     const char* call) {
   TORCH_CHECK(
       shards.size() == wanted.size(), call, ", rank ", rank(),
       ": the metadata give this rank ", wanted.size(), " shards; got ",
       shards.size());
+}
+
+// Puts shards in the order of the metadata.
+std::vector<at::Tensor> in_order(
+    const std::vector<Shard>& shards, const std::vector<ShardMetadata>& wanted,
+    const char* call) {
+  check_count(shards, wanted, call);
   std::vector<at::Tensor> tensors;
   std::vector<bool> used(shards.size(), false);
   for (const ShardMetadata& metadata : wanted) {
-    size_t i = 0;
-    while (i < shards.size() &&
-           (used[i] || !same_shards({shards[i].metadata}, {metadata}))) {
-      ++i;
+    const auto find = [&](auto is_it) {
+      size_t i = 0;
+      while (i < shards.size() && (used[i] || !is_it(shards[i].metadata))) {
+        ++i;
+      }
+      return i;
+    };
+    size_t i = find([&](const ShardMetadata& m) { return m == metadata; });
+    if (i == shards.size()) {
+      i = find(
+          [&](const ShardMetadata& m) { return same_shards({m}, {metadata}); });
     }
     TORCH_CHECK_VALUE(
         i < shards.size(), call, ", rank ", rank(), ": no local shard is the ",
@@ -189,14 +202,56 @@ detail::StatePtr state_of(
   return state;
 }
 
-ShardedTensor finished(
-    detail::StatePtr state, const std::vector<at::Tensor>& tensors,
-    bool init_remote) {
+// A state with its tensors.
+detail::StatePtr with_shards(
+    detail::StatePtr state, const std::vector<at::Tensor>& tensors) {
   detail::set_local_tensors(*state, tensors);
-  if (init_remote) {
-    detail::publish(*state);
+  return state;
+}
+
+// The shards that all ranks have, once it is known that all of them can say so.
+detail::StatePtr exchanged_state(
+    const std::vector<Shard>& local_shards, const std::vector<int64_t>& sizes,
+    const ProcessGroup& group, const char* call) {
+  detail::Agreement agreement(call, group);
+  std::optional<ShardedTensorMetadata> mine;
+  agreement.check([&] { mine = local_metadata(local_shards, sizes, call); });
+  const auto all = joined_metadata(exchanged(mine, agreement), group, call);
+  auto state = state_of(all, nullptr, group, call);
+  const auto wanted = detail::shards_of(*state, rank());
+  return with_shards(std::move(state), in_order(local_shards, wanted, call));
+}
+
+// The same where rows are counted together.
+detail::StatePtr counted_state(
+    const std::vector<Shard>& local_shards, const ProcessGroup& group,
+    const char* call) {
+  detail::Agreement agreement(call, group);
+  std::optional<ShardedTensorMetadata> mine;
+  agreement.check([&] {
+    TORCH_CHECK_VALUE(
+        local_shards.size() == 1 && local_shards[0].tensor.dim() > 0, call,
+        ", rank ", rank(),
+        ": with unknown sizes each rank has exactly one shard, of at least one "
+        "dim; got ",
+        local_shards.size());
+    mine = local_metadata(
+        local_shards, local_shards[0].tensor.sizes().vec(), call);
+  });
+  auto parts = exchanged(mine, agreement);
+  int64_t rows = 0;
+  for (auto& part : parts) {
+    ShardMetadata& shard = part->shards_metadata[0];
+    shard.shard_offsets.assign(shard.shard_offsets.size(), 0);
+    shard.shard_offsets[0] = rows;
+    rows += shard.shard_sizes[0];
   }
-  return ShardedTensor(std::move(state));
+  for (auto& part : parts) {
+    part->size[0] = rows;
+  }
+  const auto all = joined_metadata(parts, group, call);
+  return with_shards(
+      state_of(all, nullptr, group, call), {local_shards[0].tensor});
 }
 
 }  // namespace
@@ -206,16 +261,11 @@ ShardedTensor init_from_local_shards(
     const ShardedTensorOptions& options) {
   constexpr const char* kCall = "init_from_local_shards";
   const detail::CallCause cause(kCall);
-  const ProcessGroup& group = options.process_group;
-  detail::Agreement agreement(kCall, group);
-  std::optional<ShardedTensorMetadata> mine;
-  agreement.check([&] { mine = local_metadata(local_shards, sizes, kCall); });
-  const auto all = joined_metadata(exchanged(mine, agreement), group, kCall);
-  auto state = state_of(all, nullptr, group, kCall);
-  const auto wanted = detail::shards_of(*state, rank());
-  return finished(
-      std::move(state), in_order(local_shards, wanted, kCall),
-      options.init_remote);
+  return ShardedTensor(
+      detail::made(kCall, options.init_remote, options.process_group, [&] {
+        return exchanged_state(
+            local_shards, sizes, options.process_group, kCall);
+      }));
 }
 
 ShardedTensor init_from_local_shards(
@@ -223,79 +273,56 @@ ShardedTensor init_from_local_shards(
     const ShardedTensorOptions& options) {
   constexpr const char* kCall = "init_from_local_shards";
   const detail::CallCause cause(kCall);
-  const ProcessGroup& group = options.process_group;
-  detail::Agreement agreement(kCall, group);
-  std::optional<ShardedTensorMetadata> mine;
-  agreement.check([&] {
-    TORCH_CHECK_VALUE(
-        local_shards.size() == 1 && local_shards[0].tensor.dim() > 0, kCall,
-        ", rank ", rank(),
-        ": with unknown sizes each rank has exactly one shard, of at least one "
-        "dim; got ",
-        local_shards.size());
-    mine = local_metadata(
-        local_shards, local_shards[0].tensor.sizes().vec(), kCall);
-  });
-  auto parts = exchanged(mine, agreement);
-  std::vector<int64_t> total = parts[0]->size;
-  total[0] = 0;
-  for (auto& part : parts) {
-    ShardMetadata& shard = part->shards_metadata[0];
-    shard.shard_offsets.assign(shard.shard_offsets.size(), 0);
-    shard.shard_offsets[0] = total[0];
-    total[0] += shard.shard_sizes[0];
-  }
-  for (auto& part : parts) {
-    part->size[0] = total[0];
-  }
-  const auto all = joined_metadata(parts, group, kCall);
-  return finished(
-      state_of(all, nullptr, group, kCall), {local_shards[0].tensor},
-      options.init_remote);
+  return ShardedTensor(
+      detail::made(kCall, options.init_remote, options.process_group, [&] {
+        return counted_state(local_shards, options.process_group, kCall);
+      }));
 }
 
 ShardedTensor init_from_local_shards_and_global_metadata(
     std::vector<Shard> local_shards, const ShardedTensorMetadata& metadata,
     const ShardedTensorOptions& options, ShardingSpecPtr spec) {
   constexpr const char* kCall = "init_from_local_shards_and_global_metadata";
-  TORCH_CHECK_VALUE(
-      !metadata.shards_metadata.empty(), kCall, ", rank ", rank(),
-      ": the metadata list no shards");
-  validate_non_overlapping_shards_metadata(metadata.shards_metadata);
-  check_tensor(metadata.shards_metadata, metadata.size);
-  auto state =
-      state_of(metadata, std::move(spec), options.process_group, kCall);
-  const auto wanted = detail::shards_of(*state, rank());
-  TORCH_CHECK(
-      local_shards.size() == wanted.size(), kCall, ", rank ", rank(),
-      ": the metadata give this rank ", wanted.size(), " shards; got ",
-      local_shards.size());
-  for (const Shard& shard : local_shards) {
-    const ShardCheck check(kCall, shard);
-    check.alone();
-    check.like(metadata.tensor_properties);
-  }
-  return finished(
-      std::move(state), in_order(local_shards, wanted, kCall),
-      options.init_remote);
+  return ShardedTensor(
+      detail::made(kCall, options.init_remote, detail::all_ranks(), [&] {
+        TORCH_CHECK_VALUE(
+            !metadata.shards_metadata.empty(), kCall, ", rank ", rank(),
+            ": the metadata list no shards");
+        validate_non_overlapping_shards_metadata(metadata.shards_metadata);
+        check_tensor(metadata.shards_metadata, metadata.size);
+        auto state = state_of(metadata, spec, options.process_group, kCall);
+        const auto wanted = detail::shards_of(*state, rank());
+        check_count(local_shards, wanted, kCall);
+        for (const Shard& shard : local_shards) {
+          const ShardCheck check(kCall, shard);
+          check.alone();
+          check.like(metadata.tensor_properties);
+        }
+        return with_shards(
+            std::move(state), in_order(local_shards, wanted, kCall));
+      }));
 }
 
 ShardedTensor init_from_local_tensor(
     const at::Tensor& tensor, const ShardingSpec& spec,
     const std::vector<int64_t>& sizes, const ShardedTensorOptions& options) {
   constexpr const char* kCall = "init_from_local_tensor";
-  TORCH_CHECK_VALUE(
-      tensor.defined() && tensor.is_contiguous(), kCall, ", rank ", rank(),
-      ": the tensor must be contiguous");
-  auto state = detail::make_state(
-      spec, sizes, TensorProperties::create_from_tensor(tensor),
-      options.process_group, kCall);
-  const size_t owned = detail::shards_of(*state, rank()).size();
-  TORCH_CHECK_VALUE(
-      owned <= 1, kCall, ", rank ", rank(), ": ", to_string(spec),
-      " gives this rank ", owned,
-      " shards, which one tensor cannot be; use init_from_local_shards()");
-  return finished(std::move(state), {tensor}, options.init_remote);
+  return ShardedTensor(
+      detail::made(kCall, options.init_remote, detail::all_ranks(), [&] {
+        TORCH_CHECK_VALUE(
+            tensor.defined() && tensor.is_contiguous(), kCall, ", rank ",
+            rank(), ": the tensor must be contiguous");
+        auto state = detail::make_state(
+            spec, sizes, TensorProperties::create_from_tensor(tensor),
+            options.process_group, kCall);
+        const size_t owned = detail::shards_of(*state, rank()).size();
+        TORCH_CHECK_VALUE(
+            owned <= 1, kCall, ", rank ", rank(), ": ", to_string(spec),
+            " gives this rank ", owned,
+            " shards, which one tensor cannot be; use "
+            "init_from_local_shards()");
+        return with_shards(std::move(state), {tensor});
+      }));
 }
 
 ShardedTensorBase ShardedTensorBase::init_from_local_shards_and_global_metadata(

@@ -1,5 +1,7 @@
 #include <sharded_tensor/move.h>
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -71,7 +73,9 @@ Shards move_shards(
   variable_list outputs;
   for (at::Tensor& tensor : result.tensors) {
     // Equal tiles come back as they went in.
-    tensor = tensor.requires_grad() ? tensor.detach() : tensor;
+    const auto same = [&](const at::Tensor& t) { return t.is_same(tensor); };
+    tensor = std::any_of(inputs.begin(), inputs.end(), same) ? tensor.detach()
+                                                             : tensor;
     outputs.push_back(tensor);
   }
   outputs.push_back(result.anchor);

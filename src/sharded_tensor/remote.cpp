@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <unordered_map>
 
@@ -19,7 +20,7 @@ namespace {
 
 struct Published {
   std::mutex mutex;
-  std::vector<at::Tensor> tensors;
+  std::vector<sharded_tensor::Shard> shards;
 };
 
 std::mutex& table_mutex() {
@@ -56,39 +57,51 @@ class RemoteEntry {
   RemoteEntry& operator=(const RemoteEntry&) = delete;
 
   uint64_t id() const { return id_; }
-  void set(std::vector<at::Tensor> tensors) {
+  void set(std::vector<sharded_tensor::Shard> shards) {
     const std::lock_guard<std::mutex> lock(published_->mutex);
-    published_->tensors = std::move(tensors);
+    published_->shards = std::move(shards);
   }
-  /// The entries of all ranks of the world.
-  std::vector<uint64_t> ids;
+  /// The entries of all ranks that made the tensor together, by global rank.
+  std::map<int64_t, uint64_t> ids;
 
  private:
   std::shared_ptr<Published> published_;
   uint64_t id_;
 };
 
-void publish(ShardedTensorState& state) {
-  const Communicator all = init().communicator();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      impl_of(all).shares_memory(), "ShardedTensor with init_remote, rank ",
-      rank(), ": ranks that are processes of their own (engine ", all.engine(),
-      ") cannot read each other's shards; use gather() or resharded()");
-  auto entry = std::make_shared<RemoteEntry>();
-  entry->set(local_tensors(state));
-  const uint64_t id = entry->id();
-  Agreement agreement(
-      "ShardedTensor with init_remote", sharded_tensor::ProcessGroup(all));
-  for (const std::string& bytes :
-       agreement.collect({reinterpret_cast<const char*>(&id), sizeof(id)})) {
-    std::memcpy(&entry->ids.emplace_back(), bytes.data(), sizeof(id));
+StatePtr made(
+    const char* call, bool init_remote,
+    const sharded_tensor::ProcessGroup& makers,
+    const std::function<StatePtr()>& make) {
+  if (!init_remote) {
+    return make();
   }
-  state.remote = std::move(entry);
+  const Communicator& all = makers.communicator();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      impl_of(all).shares_memory(), call, " with init_remote, rank ", rank(),
+      ": ranks that are processes of their own (engine ", all.engine(),
+      ") cannot read each other's shards; use gather() or resharded()");
+  const CallCause cause(call);
+  auto entry = std::make_shared<RemoteEntry>();
+  const uint64_t id = entry->id();
+  StatePtr state;
+  Agreement agreement(call, makers);
+  agreement.check([&] {
+    state = make();
+    entry->set(state->local_shards);
+  });
+  const auto all_ids =
+      agreement.collect({reinterpret_cast<const char*>(&id), sizeof(id)});
+  for (size_t r = 0; r < all_ids.size(); ++r) {
+    std::memcpy(&entry->ids[makers.ranks()[r]], all_ids[r].data(), sizeof(id));
+  }
+  state->remote = std::move(entry);
+  return state;
 }
 
 void publish_again(ShardedTensorState& state) {
-  state.remote->set(local_tensors(state));
-  init().communicator().barrier();
+  state.remote->set(state.local_shards);
+  state.group->communicator().barrier();
 }
 
 }  // namespace tessera::detail
@@ -108,8 +121,7 @@ std::map<int64_t, std::vector<RemoteShard>> ShardedTensor::remote_shards()
     }
     auto& of_rank = shards[tiles[i].rank];
     of_rank.push_back(RemoteShard(
-        metadata().shards_metadata[i],
-        state_->remote->ids.at(static_cast<size_t>(tiles[i].rank)),
+        metadata().shards_metadata[i], state_->remote->ids.at(tiles[i].rank),
         of_rank.size()));
   }
   return shards;
@@ -122,12 +134,12 @@ at::Tensor RemoteShard::fetch() const {
       to_string(metadata_), " has dropped its tensor");
   const std::lock_guard<std::mutex> lock(published->mutex);
   TORCH_CHECK(
-      index_ < published->tensors.size() &&
-          published->tensors[index_].sizes() == metadata_.shard_sizes,
+      index_ < published->shards.size() &&
+          published->shards[index_].metadata == metadata_,
       "RemoteShard::fetch, rank ", rank(), ": the owner of ",
       to_string(metadata_),
       " has cut its tensor anew; ask for remote_shards() again");
-  return published->tensors[index_].detach().clone();
+  return published->shards[index_].tensor.detach().clone();
 }
 
 size_t remote_tensor_count() {

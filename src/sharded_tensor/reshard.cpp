@@ -1,8 +1,10 @@
 // gather, scatter and reshard: each is one exchange between two tilings.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <base/text.h>
 #include <c10/util/Exception.h>
 #include <comm/call_cause.h>
+#include <layout/device_kind.h>
 #include <sharded_tensor/agreement.h>
 #include <sharded_tensor/move.h>
 #include <sharded_tensor/state.h>
@@ -19,11 +21,8 @@ namespace {
 // The whole tensor on one rank, on the kind of device that all shards are on,
 // so that data do not travel through the CPU.
 BoxLayout whole_on(int64_t rank, const BoxLayout& shards) {
-  std::string device;
-  for (const Tile& tile : shards.tiles()) {
-    const std::string type = tile.device.substr(0, tile.device.find(':'));
-    device = device.empty() || device == type ? type : "cpu";
-  }
+  const auto kinds = detail::device_kinds(shards.tiles());
+  const std::string device = kinds.size() == 1 ? *kinds.begin() : "cpu";
   return BoxLayout(shards.shape(), {Tile{whole(shards.shape()), rank, device}});
 }
 
@@ -62,6 +61,9 @@ void check_output(
       ": the output must have sizes [", base::join(tensor.sizes(), ", "),
       "]; got [", base::join(out.sizes(), ", "), "]");
   TORCH_CHECK_VALUE(
+      at::has_internal_overlap(out) != at::MemOverlap::Yes, "gather, rank ",
+      rank(), ": elements of the output share memory; clone() it first");
+  TORCH_CHECK_VALUE(
       !dtype || out.scalar_type() == *dtype, "gather, rank ", rank(),
       ": the output must have dtype ", *dtype, "; got ", out.scalar_type());
 }
@@ -75,8 +77,26 @@ detail::StatePtr recut(
       call);
 }
 
+// A leaf that is cut anew without recording stays a leaf in place; a new tensor
+// has no gradient then.
+void set_leaf(detail::ShardedTensorState& state, bool in_place) {
+  bool& wanted = state.metadata.tensor_properties.requires_grad;
+  if (state.anchor.requires_grad() == wanted) {
+    return;
+  }
+  if (!in_place) {
+    wanted = state.anchor.requires_grad();
+    return;
+  }
+  state.anchor.set_requires_grad(wanted);
+  for (const Shard& shard : state.local_shards) {
+    shard.tensor.set_requires_grad(wanted);
+  }
+}
+
 void move_into(
-    const detail::ShardedTensorState& source, detail::ShardedTensorState& to) {
+    const detail::ShardedTensorState& source, detail::ShardedTensorState& to,
+    bool in_place) {
   get_or_create_logger().debug([&] {
     return "reshard " + to_string(*source.spec) + " -> " + to_string(*to.spec);
   });
@@ -85,6 +105,7 @@ void move_into(
       *to.layout, source.group->communicator());
   detail::set_local_tensors(to, moved.tensors);
   to.anchor = std::move(moved.anchor);
+  set_leaf(to, in_place);
 }
 
 detail::StatePtr agreed_recut(
@@ -93,6 +114,9 @@ detail::StatePtr agreed_recut(
   detail::StatePtr target;
   agreement.check([&] {
     target = recut(state, spec, "reshard");
+    detail::check_data("reshard", *state.layout, *target->layout);
+    agreement.equal(
+        "grad mode", at::GradMode::is_enabled() ? "enabled" : "disabled");
     agreement.equal("tensor", to_string(state.metadata));
     agreement.equal("spec", text_of(spec, target));
   });
@@ -112,6 +136,7 @@ void ShardedTensor::gather(
   agreement.check([&] {
     destination = member("gather", "dst", dst, group);
     check_output(*this, destination == rank(), out, dtype);
+    detail::check_data("gather", *state_->layout, *state_->layout);
     agreement.equal("dst", std::to_string(dst));
     agreement.equal("tensor", to_string(metadata()));
   });
@@ -129,7 +154,7 @@ void ShardedTensor::gather(
 ShardedTensor& ShardedTensor::reshard(const ShardingSpec& spec) {
   const detail::CallCause cause("reshard");
   const detail::StatePtr target = agreed_recut(*state_, spec);
-  move_into(*state_, *target);
+  move_into(*state_, *target, /*in_place=*/true);
   target->remote = std::move(state_->remote);
   *state_ = std::move(*target);
   if (state_->remote) {
@@ -141,8 +166,12 @@ ShardedTensor& ShardedTensor::reshard(const ShardingSpec& spec) {
 ShardedTensor ShardedTensor::resharded(const ShardingSpec& spec) const {
   const detail::CallCause cause("reshard");
   detail::StatePtr target = agreed_recut(*state_, spec);
-  move_into(*state_, *target);
-  return ShardedTensor(std::move(target));
+  move_into(*state_, *target, /*in_place=*/false);
+  ShardedTensor result(std::move(target));
+  const bool shared = *result.state()->layout == *state_->layout;
+  return shared ? detail::map_shards(
+                      result, [](const at::Tensor& t) { return t.clone(); })
+                : result;
 }
 
 std::string ShardedTensor::explain_reshard(const ShardingSpec& spec) const {

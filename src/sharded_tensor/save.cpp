@@ -97,29 +97,32 @@ ShardedTensor restore(std::string_view bytes) {
     in.fail("init_remote is neither 0 nor 1");
   }
   const ProcessGroup group = current_process_group();
-  const Place here = place_in(group);
-  check_place("group rank", in.i64(), here.group_rank);
-  check_place("global rank", in.i64(), here.rank);
-  check_place("a group of size", in.i64(), here.group_size);
-  check_place("a world of size", in.i64(), here.world_size);
-  const auto metadata = deserialize<ShardedTensorMetadata>(in.string());
-  const auto spec = deserialize<ShardingSpecPtr>(in.string());
-  auto state = detail::make_state(
-      *spec, metadata.size, metadata.tensor_properties, group, kCall);
-  const auto wanted = detail::shards_of(*state, rank());
-  if (in.count(8) != wanted.size()) {
-    in.fail("the number of shards is not that of the spec");
-  }
-  std::vector<at::Tensor> tensors;
-  for (const ShardMetadata& shard : wanted) {
-    tensors.push_back(read_shard(in, shard, metadata.tensor_properties));
-  }
-  in.finish();
-  detail::set_local_tensors(*state, tensors);
-  if (init_remote == 1) {
-    detail::publish(*state);
-  }
-  return ShardedTensor(std::move(state));
+  return ShardedTensor(detail::made(kCall, init_remote == 1, group, [&] {
+    const Place here = place_in(group);
+    check_place("group rank", in.i64(), here.group_rank);
+    check_place("global rank", in.i64(), here.rank);
+    check_place("a group of size", in.i64(), here.group_size);
+    check_place("a world of size", in.i64(), here.world_size);
+    const auto metadata = deserialize<ShardedTensorMetadata>(in.string());
+    const auto spec = deserialize<ShardingSpecPtr>(in.string());
+    auto state = detail::make_state(
+        *spec, metadata.size, metadata.tensor_properties, group, kCall);
+    if (!same_shards(
+            state->metadata.shards_metadata, metadata.shards_metadata)) {
+      in.fail("the shards are not those of the spec");
+    }
+    const auto wanted = detail::shards_of(*state, rank());
+    if (in.count(8) != wanted.size()) {
+      in.fail("the number of shards is not that of the spec");
+    }
+    std::vector<at::Tensor> tensors;
+    for (const ShardMetadata& shard : wanted) {
+      tensors.push_back(read_shard(in, shard, metadata.tensor_properties));
+    }
+    in.finish();
+    detail::set_local_tensors(*state, tensors);
+    return state;
+  }));
 }
 
 }  // namespace tessera::sharded_tensor

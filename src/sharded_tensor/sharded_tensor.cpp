@@ -1,9 +1,9 @@
 #include <tessera/sharded_tensor/sharded_tensor.h>
 
+#include <algorithm>
 #include <ostream>
 
 #include <ATen/WrapDimUtils.h>
-#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 #include <sharded_tensor/state.h>
@@ -11,20 +11,6 @@
 #include <tessera/sharded_tensor/conversion.h>
 
 namespace tessera::sharded_tensor {
-
-namespace {
-
-// An uninitialised tensor of a shard.
-at::Tensor empty_shard(
-    const ShardMetadata& shard, const TensorProperties& properties) {
-  return at::empty(
-             shard.shard_sizes, at::TensorOptions(properties.dtype)
-                                    .device(shard.placement->device())
-                                    .pinned_memory(properties.pin_memory))
-      .set_requires_grad(properties.requires_grad);
-}
-
-}  // namespace
 
 ShardedTensorBase::ShardedTensorBase(
     std::shared_ptr<detail::ShardedTensorState> state)
@@ -83,6 +69,12 @@ bool ShardedTensorBase::is_floating_point() const {
   return c10::isFloatingType(dtype());
 }
 
+bool ShardedTensorBase::is_contiguous() const {
+  return std::all_of(
+      local_shards().begin(), local_shards().end(),
+      [](const Shard& shard) { return shard.tensor.is_contiguous(); });
+}
+
 bool ShardedTensorBase::is_pinned() const {
   return state_->metadata.tensor_properties.pin_memory;
 }
@@ -109,18 +101,10 @@ ShardedTensor::ShardedTensor(std::shared_ptr<detail::ShardedTensorState> state)
 ShardedTensor::ShardedTensor(
     const ShardingSpec& spec, const std::vector<int64_t>& sizes,
     const ShardedTensorOptions& options)
-    : ShardedTensorBase(detail::make_state(
-          spec, sizes, detail::properties_of(options), options.process_group,
-          "ShardedTensor(" + to_string(spec) + ")")) {
-  std::vector<at::Tensor> tensors;
-  for (const ShardMetadata& shard : detail::shards_of(*state_, rank())) {
-    tensors.push_back(empty_shard(shard, state_->metadata.tensor_properties));
-  }
-  detail::set_local_tensors(*state_, tensors);
-  if (options.init_remote) {
-    detail::publish(*state_);
-  }
-}
+    : ShardedTensorBase(detail::made(
+          "ShardedTensor", options.init_remote, detail::all_ranks(), [&] {
+            return detail::new_state(spec, sizes, options, "ShardedTensor");
+          })) {}
 
 const ProcessGroup& ShardedTensor::process_group() const {
   return *state_->group;

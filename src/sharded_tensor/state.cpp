@@ -1,6 +1,7 @@
 #include <sharded_tensor/state.h>
 
 #include <algorithm>
+#include <typeinfo>
 
 #include <ATen/ops/empty.h>
 #include <base/text.h>
@@ -54,6 +55,14 @@ BoxLayout box_layout_of(
   return BoxLayout(metadata.size, std::move(tiles));
 }
 
+const sharded_tensor::ChunkShardingSpec* exact_chunks(
+    const ShardingSpec& spec) {
+  using sharded_tensor::ChunkShardingSpec;
+  return typeid(spec) == typeid(ChunkShardingSpec)
+             ? static_cast<const ChunkShardingSpec*>(&spec)
+             : nullptr;
+}
+
 TensorProperties properties_of(
     const sharded_tensor::ShardedTensorOptions& options) {
   TensorProperties properties{
@@ -92,6 +101,31 @@ StatePtr make_state(
   return state;
 }
 
+ProcessGroup all_ranks() {
+  return ProcessGroup(init().communicator());
+}
+
+StatePtr new_state(
+    const ShardingSpec& spec, const std::vector<int64_t>& sizes,
+    const sharded_tensor::ShardedTensorOptions& options,
+    const std::string& call) {
+  StatePtr state = make_state(
+      spec, sizes, properties_of(options), options.process_group,
+      call + "(" + to_string(spec) + ")");
+  std::vector<at::Tensor> tensors;
+  for (const ShardMetadata& shard : shards_of(*state, rank())) {
+    tensors.push_back(
+        at::empty(
+            shard.shard_sizes,
+            at::TensorOptions(state->metadata.tensor_properties.dtype)
+                .device(shard.placement->device())
+                .pinned_memory(options.pin_memory))
+            .set_requires_grad(options.requires_grad));
+  }
+  set_local_tensors(*state, tensors);
+  return state;
+}
+
 std::vector<ShardMetadata> shards_of(
     const ShardedTensorState& state, int64_t rank) {
   std::vector<ShardMetadata> shards;
@@ -125,6 +159,23 @@ at::Tensor new_anchor(const ShardedTensorState& state) {
   const TensorProperties& properties = state.metadata.tensor_properties;
   at::Tensor anchor = at::empty({0}, at::TensorOptions(properties.dtype));
   return anchor.set_requires_grad(properties.requires_grad);
+}
+
+at::Tensor anchor_after(const at::Tensor& tensor) {
+  // A copy: a view would change its history when the tensor is written.
+  return tensor.reshape(-1).slice(0, 0, 0).to(c10::Device(c10::kCPU)).clone();
+}
+
+void check_data(
+    const char* call, const BoxLayout& source, const BoxLayout& target) {
+  for (const BoxLayout* layout : {&source, &target}) {
+    for (const Tile& tile : layout->tiles()) {
+      TORCH_CHECK_VALUE(
+          tile.device != "meta", call, ", rank ", rank(),
+          ": shards on the meta device have no data to move; box ", tile.box,
+          " of rank ", tile.rank);
+    }
+  }
 }
 
 ShardedTensor with_tensors(

@@ -39,6 +39,11 @@ BoxLayout box_layout_of(
     const sharded_tensor::ShardedTensorMetadata& metadata,
     const sharded_tensor::ProcessGroup& group, const std::string& call);
 
+/// Returns the spec where it is exactly a ChunkShardingSpec, whose chunks are
+/// known; nullptr for others, derived ones too, which may cut differently.
+const sharded_tensor::ChunkShardingSpec* exact_chunks(
+    const sharded_tensor::ShardingSpec& spec);
+
 /// Returns what options say about each shard.
 sharded_tensor::TensorProperties properties_of(
     const sharded_tensor::ShardedTensorOptions& options);
@@ -48,6 +53,12 @@ StatePtr make_state(
     const sharded_tensor::ShardingSpec& spec, const std::vector<int64_t>& sizes,
     const sharded_tensor::TensorProperties& properties,
     const sharded_tensor::ProcessGroup& group, const std::string& call);
+
+/// Returns a tensor whose shards are allocated, uninitialised.
+StatePtr new_state(
+    const sharded_tensor::ShardingSpec& spec, const std::vector<int64_t>& sizes,
+    const sharded_tensor::ShardedTensorOptions& options,
+    const std::string& call);
 
 /// Returns the metadata of the shards that a rank owns, in order.
 std::vector<sharded_tensor::ShardMetadata> shards_of(
@@ -60,6 +71,13 @@ void set_local_tensors(
 std::vector<at::Tensor> local_tensors(const ShardedTensorState& state);
 /// Returns a tensor of no elements that needs a gradient where the state does.
 at::Tensor new_anchor(const ShardedTensorState& state);
+/// Returns a tensor of no elements with the history of another.
+at::Tensor anchor_after(const at::Tensor& tensor);
+
+/// Throws where shards without data (of the meta device) would be read, which
+/// all ranks can tell.
+void check_data(
+    const char* call, const BoxLayout& source, const BoxLayout& target);
 
 /// Returns a tensor cut alike with other local tensors and properties.
 sharded_tensor::ShardedTensor with_tensors(
@@ -70,8 +88,16 @@ sharded_tensor::ShardedTensor map_shards(
     const sharded_tensor::ShardedTensor& tensor,
     const std::function<at::Tensor(const at::Tensor&)>& f);
 
-/// Makes the local shards readable for other ranks; collective over the world.
-void publish(ShardedTensorState& state);
+/// Returns what `make` makes. With `init_remote`, the local shards are readable
+/// for other ranks then: collective over `makers`, and what `make` throws on
+/// one rank is thrown on all.
+StatePtr made(
+    const char* call, bool init_remote,
+    const sharded_tensor::ProcessGroup& makers,
+    const std::function<StatePtr()>& make);
+/// Returns all ranks: those that make a tensor of a group together, since a
+/// rank outside may describe it.
+sharded_tensor::ProcessGroup all_ranks();
 /// Says that the local shards are other tensors now; collective likewise.
 void publish_again(ShardedTensorState& state);
 

@@ -87,10 +87,13 @@ std::optional<torch::jit::Stack> bound(
   return stack;
 }
 
+std::string with_namespace(const std::string& name) {
+  return name.find("::") == std::string::npos ? "aten::" + name : name;
+}
+
 std::vector<c10::OperatorHandle> overloads_of(const std::string& name) {
   auto& dispatcher = c10::Dispatcher::singleton();
-  const size_t colons = name.find("::");
-  const std::string full = colons == std::string::npos ? "aten::" + name : name;
+  const std::string full = with_namespace(name);
   const size_t dot = full.find('.');
   std::vector<c10::OperatorHandle> found;
   if (dot != std::string::npos) {
@@ -130,27 +133,34 @@ std::string kinds_of(const std::vector<IValue>& values) {
 }  // namespace
 
 BoundCall bind_arguments(
-    const std::string& name, const std::vector<IValue>& arguments) {
+    const std::string& call, const std::string& name,
+    const std::vector<IValue>& arguments) {
+  // The overload without a name comes first, and is found without a search.
+  if (name.find('.') == std::string::npos) {
+    if (auto op = c10::Dispatcher::singleton().findSchema(
+            {with_namespace(name), ""})) {
+      if (auto stack = bound(op->schema(), arguments)) {
+        return {*op, *std::move(stack)};
+      }
+    }
+  }
   const auto overloads = overloads_of(name);
   TORCH_CHECK_VALUE(
-      !overloads.empty(), "explain: no operator or function is named '", name,
+      !overloads.empty(), call, ": no operator or function is named '", name,
       "'; names are as in \"aten::add.Tensor\", \"mm\", \"redistribute\"");
   std::vector<BoundCall> calls;
   std::vector<c10::OperatorHandle> fitting;
   for (const c10::OperatorHandle& op : overloads) {
     if (auto stack = bound(op.schema(), arguments)) {
-      if (op.operator_name().overload_name.empty()) {
-        return {op, *std::move(stack)};
-      }
       fitting.push_back(op);
       calls.push_back({op, *std::move(stack)});
     }
   }
   TORCH_CHECK_TYPE(
-      !calls.empty(), "explain: '", name, "' does not take (",
+      !calls.empty(), call, ": '", name, "' does not take (",
       kinds_of(arguments), "); there are:", schemas_of(overloads));
   TORCH_CHECK_TYPE(
-      calls.size() == 1, "explain: several overloads of '", name, "' take (",
+      calls.size() == 1, call, ": several overloads of '", name, "' take (",
       kinds_of(arguments), "); name one of:", schemas_of(fitting));
   return std::move(calls.front());
 }

@@ -15,8 +15,10 @@ struct BoundCall {
 };
 
 /// Finds the operator "aten::add.Tensor"; "aten::" and the overload may be left
-/// out. An error where no overload takes the arguments, or several do.
+/// out. An error, which `call` begins, where no overload takes the arguments,
+/// or several do.
 BoundCall bind_arguments(
-    const std::string& name, const std::vector<c10::IValue>& arguments);
+    const std::string& call, const std::string& name,
+    const std::vector<c10::IValue>& arguments);
 
 }  // namespace tessera::detail

@@ -8,6 +8,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <comm/call_cause.h>
+#include <tensor/in_place.h>
 #include <tensor/movement.h>
 #include <tensor/sharded_impl.h>
 #include <tensor/strides.h>
@@ -30,10 +31,6 @@ void check_distributable(
     const char* call, const at::Tensor& tensor, const DeviceMesh& mesh) {
   TORCH_CHECK_VALUE(
       tensor.defined(), where(call, mesh), ": the tensor is undefined");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      mesh.device_type() != at::kXLA, where(call, mesh),
-      ": XLA devices shard by themselves; give them the text of "
-      "to_hlo_sharding() or to_shardy()");
   TORCH_CHECK_NOT_IMPLEMENTED(
       tensor.layout() == at::kStrided, where(call, mesh),
       ": only strided tensors can be sharded; got layout ", tensor.layout(),
@@ -191,43 +188,66 @@ class Conversion {
 
 }  // namespace
 
-void make_dtensor_(
-    const at::Tensor& tensor, const DeviceMesh& mesh,
-    const Placements& placements, const DistributeOptions& options) {
-  constexpr const char* kCall = "make_dtensor_";
-  const detail::CallCause cause(kCall, &mesh);
-  check_distributable(kCall, tensor, mesh);
+namespace detail {
+
+void check_in_place(
+    const char* call, const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements) {
+  check_distributable(call, tensor, mesh);
   if (is_sharded(tensor)) {
     TORCH_CHECK_VALUE(
         device_mesh(tensor).world().rank() == mesh.world().rank(),
-        where(kCall, mesh), ": the tensor belongs to rank ",
+        where(call, mesh), ": the tensor belongs to rank ",
         device_mesh(tensor).world().rank(),
         "; every rank needs tensors and modules of its own");
     TORCH_CHECK_VALUE(
-        has_layout(tensor, mesh, placements), where(kCall, mesh),
+        has_layout(tensor, mesh, placements), where(call, mesh),
         ": the tensor has another layout already; got ",
         to_string(spec_of(tensor)), ", wanted ", to_string(placements),
         "; redistribute() makes a new tensor");
     return;
   }
   TORCH_CHECK_VALUE(
-      !tensor.is_inference(), where(kCall, mesh),
+      !tensor.is_inference(), where(call, mesh),
       ": an inference tensor cannot change in place; clone() it outside of "
       "InferenceMode");
   TORCH_CHECK_VALUE(
-      !tensor.is_view(), where(kCall, mesh),
+      !tensor.is_view(), where(call, mesh),
       ": the tensor is a view, and its base would stay plain; convert the "
       "base, or distribute_tensor() a copy");
-  const SpecPtr spec = spec_like(tensor, mesh, placements);
-  check_source(*spec, options);
   check_gradient(tensor, mesh);
+}
+
+void convert_in_place(
+    const char* call, const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements, const CutFn& cut) {
+  check_in_place(call, tensor, mesh, placements);
+  if (is_sharded(tensor)) {
+    return;
+  }
+  const SpecPtr spec = spec_like(tensor, mesh, placements);
   Conversion conversion(tensor, mesh);
   c10::NoGradGuard no_grad;
-  detail::install(tensor, make_shard(tensor, *spec, options), spec);
+  install(tensor, cut(tensor, *spec), spec);
   tensor.unsafeGetTensorImpl()->bump_version();
   if (tensor.grad().defined() && !is_sharded(tensor.grad())) {
-    make_dtensor_(tensor.grad(), mesh, placements, options);
+    convert_in_place(call, tensor.grad(), mesh, placements, cut);
   }
+}
+
+}  // namespace detail
+
+void make_dtensor_(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements, const DistributeOptions& options) {
+  constexpr const char* kCall = "make_dtensor_";
+  const detail::CallCause cause(kCall, &mesh);
+  detail::convert_in_place(
+      kCall, tensor, mesh, placements,
+      [&](const at::Tensor& value, const DTensorSpec& spec) {
+        check_source(spec, options);
+        return make_shard(value, spec, options);
+      });
 }
 
 std::string to_string(const at::Tensor& tensor) {

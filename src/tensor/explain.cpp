@@ -111,7 +111,7 @@ std::string detail::explain_call(
     const at::Tensor t = arguments[0].toTensor();
     return explain("redistribute", t, replicated(device_mesh(t)));
   }
-  BoundCall bound = bind_arguments(name, arguments);
+  BoundCall bound = bind_arguments("explain", name, arguments);
   const OpCall call(bound.op, &bound.stack);
   TORCH_CHECK_VALUE(
       call.mesh() != nullptr, "explain: ", call.describe(),

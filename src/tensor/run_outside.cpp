@@ -12,10 +12,15 @@ namespace tessera::detail {
 
 namespace {
 
-// Runs the call on tensors of the global shapes without the data of this mesh:
-// on the meta device, or on ones where an operator has no meta kernel. Returns
-// what stood in for the tensors that the call writes.
-std::vector<at::Tensor> run_for_shapes(const OpCall& call, bool on_meta) {
+// What stands in for the data of a mesh that this rank is outside of: nothing,
+// on the meta device; where an operator has no meta kernel, a value that its
+// checks let pass.
+enum class StandIn : uint8_t { kMeta, kOnes, kZeros };
+
+// Runs the call on tensors of the global shapes without the data of this mesh.
+// Returns what stood in for the tensors that the call writes.
+std::vector<at::Tensor> run_for_shapes(const OpCall& call, StandIn with) {
+  const bool on_meta = with == StandIn::kMeta;
   std::vector<at::Tensor> written;
   for (size_t i = 0; i < call.size(); ++i) {
     map_tensors(call.argument(i), [&](const at::Tensor& t) {
@@ -28,7 +33,7 @@ std::vector<at::Tensor> run_for_shapes(const OpCall& call, bool on_meta) {
       if (call.writes(i)) {
         written.push_back(made);
       }
-      return on_meta ? made : made.fill_(1);
+      return on_meta ? made : made.fill_(with == StandIn::kOnes ? 1 : 0);
     });
     if (on_meta && call.argument(i).isDevice()) {
       call.argument(i) = c10::Device(at::kMeta);
@@ -88,19 +93,22 @@ void check_returns_tensors(const OpCall& call) {
   }
 }
 
-// Runs on the meta device, else on ones, which are weights and counts too.
-std::vector<at::Tensor> run_for_shapes_or_ones(const OpCall& call) {
+// Runs on the meta device; else on ones, which are weights and counts too; else
+// on zeros, which are places: offsets, ids.
+std::vector<at::Tensor> run_for_shapes_or_values(const OpCall& call) {
   auto& stack = *call.stack();
   const size_t below = stack.size() - call.size();
   const torch::jit::Stack saved(
       stack.begin() + static_cast<std::ptrdiff_t>(below), stack.end());
-  try {
-    return run_for_shapes(call, /*on_meta=*/true);
-  } catch (const c10::Error&) {
-    stack.resize(below);
-    stack.insert(stack.end(), saved.begin(), saved.end());
-    return run_for_shapes(call, /*on_meta=*/false);
+  for (const StandIn with : {StandIn::kMeta, StandIn::kOnes}) {
+    try {
+      return run_for_shapes(call, with);
+    } catch (const c10::Error&) {
+      stack.resize(below);
+      stack.insert(stack.end(), saved.begin(), saved.end());
+    }
   }
+  return run_for_shapes(call, StandIn::kZeros);
 }
 
 }  // namespace
@@ -128,7 +136,8 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   const SpecPtr common = common_spec(call, traits);
   const std::vector<at::Tensor> written = call.written();
   const std::vector<at::Tensor> values =
-      may_compute ? run_for_shapes_or_ones(call) : run_for_shapes(call, true);
+      may_compute ? run_for_shapes_or_values(call)
+                  : run_for_shapes(call, StandIn::kMeta);
   for (size_t i = 0; i < written.size(); ++i) {
     const at::Tensor& t = written[i];
     if (is_sharded(t) && t.sizes() != values[i].sizes()) {

@@ -32,6 +32,17 @@ class ReadNamesTest(unittest.TestCase):
             ["TESSERA_API", "Runs", "kMost", "first", "pair_of", "to_string",
              "all"])
 
+    def test_overrides_are_their_bases(self):
+        self.assertEqual(names("""
+            namespace tessera {
+            struct Rows : Spec {
+              int64_t dim() const { return 0; }
+              Metadata build() const override;
+              std::string name() const override { return "Rows"; }
+            };
+            }  // namespace tessera"""),
+            ["Rows", "Rows::dim"])
+
     def test_members_count_while_they_are_public(self):
         self.assertEqual(names("""
             namespace tessera {

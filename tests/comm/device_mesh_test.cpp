@@ -217,6 +217,18 @@ TEST(DeviceMeshTest, BadRanksAreNamedBeforeAnythingMoves) {
   });
 }
 
+TEST(DeviceMeshTest, XlaDevicesAreSentToTheTextsOfXla) {
+  run_ranks(2, [] {
+    const std::vector<std::string> parts{
+        "device type xla, mesh(tp=2), rank " + std::to_string(rank()),
+        "to_hlo_sharding()", "to_shardy()"};
+    expect_error<c10::NotImplementedError>(
+        [] { init_device_mesh(at::kXLA, {2}, {"tp"}); }, parts);
+    expect_error<c10::NotImplementedError>(
+        [] { DeviceMesh(at::kXLA, at::arange(2), {"tp"}); }, parts);
+  });
+}
+
 TEST(DeviceMeshTest, BadDimsAreNamed) {
   run_ranks(6, [] {
     const DeviceMesh mesh = grid();

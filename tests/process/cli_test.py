@@ -57,6 +57,10 @@ GOLDEN_CASES = {
     "show_json": 'show "[5, 4] S(0) R @ mesh(dp=2, tp=2)" --json',
     "show_rank_json": 'show --mesh 256x256 --shape 1048576x1048576 '
                       '--placements "S(0) S(1)" --rank 65535 --json',
+    "show_xla": 'show "[8, 16] S(1) S(0) @ mesh(dp=2, tp=4)" --xla',
+    "show_xla_rank": 'show "[4, 4] P(max) S(1) @ mesh(2, 2; ranks 3 1 2 0)" '
+                     '--rank 2 --xla',
+    "show_xla_json": 'show "[4] S(0) R @ mesh(dp=2, tp=2)" --xla --json',
     "plan_other_mesh": 'plan --mesh dp=2,tp=2 --to-mesh 3 --shape 6x4 '
                        '--from "P(sum) S(0)" --to "S(1)"',
     "plan_cut_first": 'plan --mesh dp=2,tp=4 --shape 1024x1024 --dtype f32 '
@@ -80,6 +84,8 @@ GOLDEN_CASES = {
     "error_ragged_sum": 'show "[8] RS(0,[3,3]) @ mesh(2)"',
     "error_rank_outside": 'show "[8] S(0) @ mesh(2)" --rank 2',
     "error_rank_negative": 'show "[8] S(0) @ mesh(2)" --rank -1',
+    "error_xla_uneven": 'show "[5] S(0) S(0) @ mesh(2, 2)" --xla',
+    "error_xla_ragged": 'show "[8] RS(0,[3,5]) @ mesh(2)" --xla --json',
     "error_run_no_program": "run -n 2",
     "error_run_no_dashes": "run -n 2 ./train --steps 3",
     "error_run_zero_ranks": "run -n 0 -- true",

@@ -434,6 +434,17 @@ TEST(TestShardedTensorChunked, test_cleanup) {
   });
 }
 
+TEST(DefectD10, AnErrorBeforeRemoteAccessReachesAll) {
+  run_ranks(4, [] {
+    const auto make = [](int64_t dim) {
+      return zeros(chunks(dim, {0, 1, 2, 3}), {8, 4}, {.init_remote = true});
+    };
+    EXPECT_THROWN(c10::ValueError, "on rank 2: ", make(rank() == 2 ? 5 : 0));
+    EXPECT_EQ(make(0).remote_shards().size(), 3);
+    init().communicator().barrier();
+  });
+}
+
 TEST(TestShardedTensorChunked, ADroppedRemoteShardIsAnError) {
   run_ranks(2, [] {
     std::optional<ShardedTensor> t =

@@ -58,7 +58,7 @@ TEST(TestShardedTensorFromLocalTensor, test_init_from_local_tensor_errors) {
     const EnumerableShardingSpec two(
         {box_of({0, 0}, {5, 5}, 0), box_of({5, 0}, {5, 5}, 1)});
     EXPECT_THROWN(
-        c10::ValueError, "",
+        c10::ValueError, "check_tensor",
         init_from_local_tensor(at::ones({5, 5}, f32()), two, {10, 10}));
     EXPECT_THROWN(
         c10::ValueError, "contiguous",
@@ -85,7 +85,8 @@ TEST(TestShardedTensorFromLocalShards, test_local_shards) {
         c10::ValueError, "sizes of its metadata",
         Shard(data, box_of({0, 5}, {5, 6}, rank())));
     EXPECT_THROWN(
-        c10::ValueError, "", Shard::from_tensor_and_offsets(data, {0}, rank()));
+        c10::ValueError, "as many offsets as sizes",
+        Shard::from_tensor_and_offsets(data, {0}, rank()));
     EXPECT_THROWN(
         c10::ValueError, "on the device of its placement",
         Shard(data, {{0, 5}, {5, 5}, RemoteDevice("rank:0/meta")}));
@@ -110,6 +111,14 @@ TEST(TestShardMetadata, test_shard_metadata_init) {
         to_string(*ShardMetadata({0}, {5}, "rank:0/cpu").placement),
         "rank:0/cpu");
   });
+}
+
+TEST(DefectD12, WithoutAGroupADeviceAloneWillDo) {
+  const ShardMetadata anywhere({0, 0}, {5, 5}, RemoteDevice("cpu"));
+  ShardedTensorMetadata metadata{{anywhere}, {5, 5}, {.dtype = at::kFloat}};
+  const auto t = ShardedTensorBase::init_from_local_shards_and_global_metadata(
+      {Shard(at::ones({5, 5}), anywhere)}, metadata);
+  EXPECT_EQ(t.metadata(), metadata);
 }
 
 TEST(TestShardMetadata, test_create_shard_with_no_placement) {
@@ -203,7 +212,7 @@ TEST(
   ShardedTensorMetadata gap = metadata;
   gap.shards_metadata.pop_back();
   EXPECT_THROWN(
-      c10::ValueError, "",
+      c10::ValueError, "check_tensor",
       ShardedTensorBase::init_from_local_shards_and_global_metadata(
           {shards[0]}, gap));
   EXPECT_EQ(ShardedTensorBase(rows, {4, 3}).metadata(), metadata);
@@ -328,18 +337,20 @@ TEST(
   });
 }
 
+// A grid of cells of side 5, but for the first one.
+ShardedTensor with_first_cell(int64_t side) {
+  const int64_t mine = rank() == 0 ? side : 5;
+  return init_from_local_shards(
+      {shard_at(
+          {rank() / 2 * 5, rank() % 2 * 5}, {mine, mine}, rank(), at::kFloat)},
+      {10, 10});
+}
+
 TEST(
     TestShardedTensorFromLocalShards,
     test_init_from_local_shards_invalid_shards_overlap) {
   run_ranks(4, [] {
-    const int64_t side = rank() == 0 ? 6 : 5;
-    EXPECT_THROWN(
-        c10::ValueError, "",
-        init_from_local_shards(
-            {shard_at(
-                {rank() / 2 * 5, rank() % 2 * 5}, {side, side}, rank(),
-                at::kFloat)},
-            {10, 10}));
+    EXPECT_THROWN(c10::ValueError, "must not overlap", with_first_cell(6));
   });
 }
 
@@ -347,14 +358,7 @@ TEST(
     TestShardedTensorFromLocalShards,
     test_init_from_local_shards_invalid_shards_gaps) {
   run_ranks(4, [] {
-    const int64_t side = rank() == 0 ? 4 : 5;
-    EXPECT_THROWN(
-        c10::ValueError, "",
-        init_from_local_shards(
-            {shard_at(
-                {rank() / 2 * 5, rank() % 2 * 5}, {side, side}, rank(),
-                at::kFloat)},
-            {10, 10}));
+    EXPECT_THROWN(c10::ValueError, "check_tensor", with_first_cell(4));
   });
 }
 

@@ -172,7 +172,8 @@ TEST(TestReshard, test_sharded_tensor_reshard_errors) {
     EXPECT_THROWN(
         c10::ValueError, "not a member", t.reshard(chunks(0, {0, 7})));
     EXPECT_THROWN(c10::ValueError, "dim", t.reshard(chunks(2, {0, 1})));
-    EXPECT_THROWN(c10::ValueError, "", t.reshard(grid(5, {0, 1, 2, 3})));
+    EXPECT_THROWN(
+        c10::ValueError, "check_tensor", t.reshard(grid(5, {0, 1, 2, 3})));
     EXPECT_THROWN(
         c10::ValueError, "same spec",
         t.reshard(chunks(0, rank() == 1 ? Ints{0, 1} : Ints{1, 0})));

@@ -61,6 +61,35 @@ TEST(Save, AGroupIsThatOfTheGuard) {
   });
 }
 
+// A user's spec without an encoding.
+class EveryRow final : public ShardingSpec {
+ public:
+  ShardedTensorMetadata build_metadata(
+      const Ints& sizes, const TensorProperties& properties) const override {
+    ShardedTensorMetadata metadata{{}, sizes, properties};
+    for (int64_t i = 0; i < sizes[0]; ++i) {
+      metadata.shards_metadata.push_back(
+          box_of({i, 0}, {1, sizes[1]}, i % world_size()));
+    }
+    return metadata;
+  }
+  ShardingSpecPtr clone() const override {
+    return std::make_shared<EveryRow>(*this);
+  }
+  std::string name() const override { return "EveryRow"; }
+};
+
+TEST(DefectD25, ASpecWithoutAnEncodingIsSavedAsItsShards) {
+  run_ranks(4, [] {
+    const at::Tensor whole = counting({6, 3});
+    const auto t = shard_tensor(whole, EveryRow());
+    const auto back = restore(save(t));
+    EXPECT_EQ(back.sharding_spec().name(), "EnumerableShardingSpec");
+    EXPECT_EQ(back.metadata(), t.metadata());
+    EXPECT_TRUE(shards_are(back, whole));
+  });
+}
+
 TEST(Save, RemoteAccessIsSetUpAgain) {
   run_ranks(2, [] {
     const auto back =
@@ -89,6 +118,22 @@ TEST(TestShardedTensorChunked, test_load_state_dict_errors) {
     const WithProcessGroup scope(ProcessGroup({3, 2, 1, 0}));
     EXPECT_THROWN(
         c10::Error, "group rank", restore(bytes[static_cast<size_t>(rank())]));
+  });
+  // The same place in a group of other ranks.
+  std::vector<std::string> halves(4);
+  run_ranks(4, [&] {
+    if (rank() < 2) {
+      const WithProcessGroup scope(ProcessGroup({0, 1}));
+      halves[static_cast<size_t>(rank()) + 2] =
+          save(ones(chunks(0, {0, 1}), {8, 2}));
+    }
+    init().communicator().barrier();
+    if (rank() >= 2) {
+      const WithProcessGroup scope(ProcessGroup({2, 3}));
+      EXPECT_THROWN(
+          c10::Error, "global rank",
+          restore(halves[static_cast<size_t>(rank())]));
+    }
   });
   run_ranks(5, [&] {
     if (rank() < 4) {

@@ -50,8 +50,10 @@ const ShardedTensor& find_sharded_tensor(const std::vector<Value>& arguments);
 
 /// Calls an operator by name: "aten::mul", or what a handler was registered
 /// for. Collective where it communicates. Results of the first sharded tensor's
-/// shape are cut like it; results of another shape are plain tensors, equal on
-/// all ranks of the group; an in-place form returns the tensor itself.
+/// shape are cut like it; results of another shape, and those in lists, are
+/// plain tensors, equal on all ranks of the group; an in-place form returns the
+/// tensor itself. Gradients of plain arguments sum over all ranks, so that
+/// every rank must run backward.
 /// Example: dispatch("aten::clamp_min", {t, 0.0}).
 std::vector<Value> dispatch(
     const std::string& op, const std::vector<Value>& arguments);
@@ -60,7 +62,11 @@ ShardedTensor dispatch_one(
     const std::string& op, const std::vector<Value>& arguments);
 
 /// Registers an implementation for all sharded tensors, before the library's.
-/// An empty function is a TypeError; a second registration replaces the first.
+/// A name without an overload serves all that have no implementation of their
+/// own. The functions below look here too: linear() for "aten::linear",
+/// uniform_() for "aten::uniform_"; they pass their arguments and options in
+/// the order of their declaration. An empty function is a TypeError; a second
+/// registration replaces the first.
 void custom_sharded_op(const std::string& op, Handler handler);
 /// Registers an implementation for tensors whose spec is a `spec`, or derived
 /// from it where the derived type has none of its own.
@@ -86,7 +92,7 @@ ShardedTensor clone(const ShardedTensor& tensor);
 /// Returns a leaf that shares the shards' memory.
 ShardedTensor detach(const ShardedTensor& tensor);
 /// Copies the values of a tensor of the same size; where it is cut differently
-/// its shards move. Returns `to`.
+/// its shards move. Differentiable. Returns `to`.
 ShardedTensor copy_(const ShardedTensor& to, const ShardedTensor& from);
 /// Sets requires_grad of all shards, in place; returns the tensor.
 ShardedTensor requires_grad_(const ShardedTensor& tensor, bool value = true);
@@ -182,8 +188,9 @@ ShardedTensor layer_norm(
 ShardedTensor bmm(const ShardedTensor& a, const ShardedTensor& b);
 /// The cut follows its dim.
 ShardedTensor transpose(const ShardedTensor& t, int64_t dim0, int64_t dim1);
-/// The cut stays with the dim of that size and place from the front or the
-/// back; an error where the sizes leave none.
+/// The cut stays with the dim that has as many elements and as many before it;
+/// an error where the sizes leave none. [4, 6] cut along dim 1, as [2, 2, 6]:
+/// along dim 2.
 ShardedTensor view(const ShardedTensor& t, const std::vector<int64_t>& sizes);
 /// Parts along a dim, each cut along the tensor's dim over its ranks.
 std::vector<ShardedTensor> chunk(

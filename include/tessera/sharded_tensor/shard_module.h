@@ -1,76 +1,122 @@
 // Modules with sharded parameters.
 //
 // Parameters are converted in place (tessera/tensor/dtensor.h, make_dtensor_),
-// so a module's own forward() works on them as it stands. C++ modules have no
-// hooks: what a plan says about outputs is applied by the call object that
-// shard_module() returns.
+// so a module's own forward() works on them as it stands, and an optimizer
+// takes them as they are. What a plan says about outputs is applied by the call
+// object that shard_module() returns.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
-#include <functional>
-#include <map>
-#include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <tessera/sharded_tensor/process_group.h>
+#include <tessera/sharded_tensor/shard.h>
+#include <tessera/sharded_tensor/sharded_module.h>
 #include <tessera/sharded_tensor/sharded_tensor.h>
+#include <tessera/sharded_tensor/sharding_plan.h>
 #include <tessera/sharded_tensor/sharding_spec.h>
 
-namespace torch::nn {
-class Module;
-}
+namespace tessera::detail {
+
+/// Carries out what a plan says about parameters and modules; returns what it
+/// says about outputs.
+OutputSteps apply_plan(
+    torch::nn::Module& module, const sharded_tensor::ShardingPlan& plan,
+    int64_t src_rank, const sharded_tensor::ProcessGroup& group);
+
+}  // namespace tessera::detail
 
 namespace tessera::sharded_tensor {
 
-/// Shards a whole sub-module in a way of its own.
-class Sharder {
- public:
-  virtual ~Sharder() = default;
-  /// Returns what takes the module's place: another module, or the same one.
-  virtual std::shared_ptr<torch::nn::Module> shard(
-      const std::shared_ptr<torch::nn::Module>& module) = 0;
+/// A shared_ptr to a module, or a holder.
+template <class M>
+concept ModuleHandle = requires(M& module) {
+  { &*module } -> std::convertible_to<const torch::nn::Module*>;
 };
 
-/// What a plan says about a name: how a parameter is cut, or who shards a
-/// module.
-class PlanEntry {
- public:
-  PlanEntry(const ShardingSpec& spec) : value_(spec.clone()) {}
-  PlanEntry(ShardingSpecPtr spec) : value_(std::move(spec)) {}
-  template <class S>
-  requires std::derived_from<S, Sharder> PlanEntry(std::shared_ptr<S> sharder)
-      : value_(std::shared_ptr<Sharder>(std::move(sharder))) {}
+/// Shards a parameter, in place: the module's members and registry see an
+/// at::Tensor with placements. The values are those of `src_rank`, a rank of
+/// the group; requires_grad stays, an existing gradient is cut too. Ranks of
+/// the group without a shard get the tensor with no data. Collective.
+///
+/// Returns the parameter as a ShardedTensor that shares its memory; gradients
+/// are those of the parameter. A spec that no mesh has is a
+/// NotImplementedError. Example:
+///   shard_parameter(*linear, "weight", ChunkShardingSpec(0, places));
+ShardedTensor shard_parameter(
+    torch::nn::Module& module, const std::string& name,
+    const ShardingSpec& spec, int64_t src_rank = 0,
+    const ProcessGroup& group = {});
 
-  /// Returns the spec, or nullptr.
-  const ShardingSpec* spec() const;
-  /// Returns the sharder, or nullptr.
-  Sharder* sharder() const;
+/// Shards a module by a plan and returns its call object. Collective; errors in
+/// the plan are found on all ranks before anything changes. Sharders run first.
+template <ModuleHandle M>
+ShardedModule<M> shard_module(
+    M module, const ShardingPlan& plan, int64_t src_rank = 0,
+    const ProcessGroup& group = {}) {
+  detail::OutputSteps steps =
+      detail::apply_plan(*module, plan, src_rank, group);
+  detail::CallPlan calls(*module, std::move(steps));
+  return ShardedModule<M>(std::move(module), std::move(calls));
+}
 
- private:
-  std::variant<ShardingSpecPtr, std::shared_ptr<Sharder>> value_;
-};
+/// Cuts an at::Tensor with placements as the spec says; differentiable. A plain
+/// one is returned as it is. A spec that no mesh has is a NotImplementedError.
+at::Tensor reshard_output(
+    const at::Tensor& output, const ShardingSpec& spec,
+    const ProcessGroup& group = {});
+/// Returns this rank's shard as a plain tensor; differentiable. Where the
+/// chunks of one dim have size 1, that dim is left out, unless this rank's
+/// chunk is empty. A plain tensor is returned as it is; a rank outside the mesh
+/// gets a tensor of no elements.
+at::Tensor collect_local_shard(const at::Tensor& output);
 
-/// How a module is sharded, by paths such as "encoder.fc1.weight"; "" is the
-/// module itself.
-struct ShardingPlan {
-  /// Parameter path -> spec, or module path -> Sharder.
-  std::map<std::string, PlanEntry> plan = {};
-  /// Module path -> how its output is cut.
-  std::map<std::string, PlanEntry> output_plan = {};
-  /// Modules whose output becomes this rank's shard, as a plain tensor.
-  std::vector<std::string> return_local_tensor = {};
-};
+/// Returns a call object whose output is cut as the spec says. Steps apply in
+/// the order in which they are added. Example:
+///   auto net = collect_local_shard(reshard_output(model, spec));
+template <class M>
+ShardedModule<M> reshard_output(
+    const ShardedModule<M>& module, const ShardingSpec& spec,
+    const ProcessGroup& group = {}) {
+  return ShardedModule<M>(
+      module.module(), module.plan().with_step([spec = spec.clone(), group](
+                                                   const at::Tensor& output) {
+        return reshard_output(output, *spec, group);
+      }));
+}
+template <ModuleHandle M>
+ShardedModule<M> reshard_output(
+    M module, const ShardingSpec& spec, const ProcessGroup& group = {}) {
+  detail::CallPlan calls(*module, {});
+  return reshard_output(
+      ShardedModule<M>(std::move(module), std::move(calls)), spec, group);
+}
 
-/// Makes plans for modules; users derive their own.
-class ShardingPlanner {
- public:
-  virtual ~ShardingPlanner() = default;
-  virtual ShardingPlan build_plan(const torch::nn::Module& module) = 0;
-};
+/// Returns a call object whose output is this rank's shard.
+template <class M>
+ShardedModule<M> collect_local_shard(const ShardedModule<M>& module) {
+  return ShardedModule<M>(
+      module.module(), module.plan().with_step([](const at::Tensor& output) {
+        return collect_local_shard(output);
+      }));
+}
+template <ModuleHandle M>
+ShardedModule<M> collect_local_shard(M module) {
+  detail::CallPlan calls(*module, {});
+  return collect_local_shard(
+      ShardedModule<M>(std::move(module), std::move(calls)));
+}
+
+/// Cuts a tensor of which `local` is this rank's only shard by another spec,
+/// and returns this rank's shards. Collective; differentiable: then every rank
+/// must run backward through a shard that it got.
+std::vector<Shard> reshard_local_shard(
+    const at::Tensor& local, const std::vector<int64_t>& sizes,
+    const ShardingSpec& from, const ShardingSpec& to,
+    const ProcessGroup& group = {});
 
 }  // namespace tessera::sharded_tensor

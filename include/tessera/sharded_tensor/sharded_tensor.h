@@ -73,8 +73,9 @@ class ShardedTensorBase {
   c10::Layout layout() const;
   bool requires_grad() const;
   bool is_floating_point() const;
-  /// Shards are contiguous always.
-  bool is_contiguous() const { return true; }
+  /// Tells whether all shards of this rank are; views made by from_dtensor() or
+  /// put into a ShardedTensorBase need not be.
+  bool is_contiguous() const;
   /// Returns what the metadata says.
   bool is_pinned() const;
   /// Returns the elements of one shard.
