@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <utility>
 
 #include <ATen/ops/empty.h>
 #include <base/hash.h>
@@ -10,34 +12,6 @@
 #include "comm/engine/reduce.h"
 
 namespace tessera::detail {
-namespace {
-
-// Up to this many bytes per rank, an all_reduce gathers all addends everywhere:
-// one transfer instead of two.
-constexpr int64_t kAtOnceBytes = 32 * 1024;
-
-CallRecord record_for(
-    const CollectiveCall& call, const ProcessGroupState& group,
-    uint64_t sequence, int64_t other) {
-  CallRecord record;
-  record.group = group.number();
-  record.sequence = sequence;
-  record.facts = facts_of(call, other);
-  const std::string text = describe(call);
-  std::memcpy(
-      record.text, text.data(), std::min(text.size(), sizeof(record.text) - 1));
-  return record;
-}
-
-void* data_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
-}
-const void* input_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
-}
-
-}  // namespace
-
 uint64_t ProcessGroupState::number() const {
   return base::hash_combine(0, ranks) | 1;
 }
@@ -76,16 +50,22 @@ void ProcessCall::advance() {
   }
   while (!complete() && !failed() && (!transit_ || transit_->done())) {
     transit_.reset();
-    if (stage_ == Stage::kFacts) {
-      check_facts();
-      stage_ = Stage::kData;
-      move_to_host();
-      start_data();
-      if (!slices_follow()) {
-        end_turn();
-      }
-    } else {
+    if (stage_ != Stage::kFacts) {
       finish_data();
+      continue;
+    }
+    check_facts();
+    stage_ = Stage::kData;
+    if (came_with_facts()) {
+      take_payloads();
+      end_turn();
+      finish();
+      continue;
+    }
+    move_to_host();
+    start_data();
+    if (!slices_follow()) {
+      end_turn();
     }
   }
 }
@@ -102,25 +82,46 @@ void ProcessCall::raise() const {
       describe_group(group_->ranks), ", rank ", group_->rank(), ": ", error_);
 }
 
-// Records of a send and its receive travel ahead of the data; those of a
-// collective go from each rank to each other.
+CallRecord ProcessCall::record() const {
+  CallRecord record;
+  record.group = group_->number();
+  record.sequence = sequence_;
+  record.small = is_small();
+  const std::string text = describe(call_);
+  std::memcpy(
+      record.text, text.data(), std::min(text.size(), sizeof(record.text) - 1));
+  return record;
+}
+
+// Completes a record for the rank at a place.
+void ProcessCall::address(CallRecord& record, int64_t place) const {
+  record.facts = facts_of(call_, place);
+  const Run run = given_to(place);
+  if (record.small && run.bytes > 0) {
+    std::memcpy(record.payload, run.data, static_cast<size_t>(run.bytes));
+  }
+}
+
+// Records of a send travel ahead of its data, or with it; those of a collective
+// go from each rank to each other.
 void ProcessCall::start_facts() {
   Wire& wire = *group_->wire;
   constexpr auto kSize = static_cast<int64_t>(sizeof(CallRecord));
-  if (call_.kind == CallKind::kSend) {
-    said_ = {record_for(call_, *group_, 0, call_.peer)};
-    transit_ = wire.send(said_.data(), kSize, call_.peer, call_.tag);
-    return;
-  }
   if (call_.kind == CallKind::kRecv) {
     heard_.resize(1);
     transit_ = wire.receive(heard_.data(), kSize, call_.peer, call_.tag);
     return;
   }
+  if (call_.kind == CallKind::kSend) {
+    said_ = {record()};
+    address(said_[0], call_.peer);
+    transit_ = wire.send(said_.data(), kSize, call_.peer, call_.tag);
+    return;
+  }
   const auto size = static_cast<size_t>(group_->size());
+  said_.assign(size, record());
   for (size_t other = 0; other < size; ++other) {
-    said_.push_back(
-        record_for(call_, *group_, sequence_, static_cast<int64_t>(other)));
+    address(said_[other], static_cast<int64_t>(other));
   }
   heard_.resize(size);
   const std::vector<int64_t> counts(size, kSize);
@@ -148,156 +149,46 @@ void ProcessCall::check_facts() const {
   }
 }
 
-std::vector<int64_t> ProcessCall::bytes(
-    const std::vector<int64_t>& counts) const {
-  std::vector<int64_t> result = counts;
-  const auto width = static_cast<int64_t>(call_.sample().element_size());
-  for (int64_t& count : result) {
-    count *= width;
+// What lies on an accelerator is brought here once the facts agree.
+bool ProcessCall::is_small() const {
+  const at::Tensor& sample = call_.sample();
+  bool small = !sample.defined() || sample.is_cpu();
+  for (int64_t place = 0; place < group_->size() && small; ++place) {
+    small = given_to(place).bytes <= CallRecord::kPayload &&
+            taken_from(place).bytes <= CallRecord::kPayload;
   }
-  return result;
+  return small;
 }
 
-std::vector<int64_t> ProcessCall::only(int64_t place, int64_t count) const {
-  std::vector<int64_t> counts(group_->ranks.size(), 0);
-  counts[static_cast<size_t>(place)] = count;
-  return counts;
+bool ProcessCall::came_with_facts() const {
+  const auto& records = call_.kind == CallKind::kSend ? said_ : heard_;
+  return std::all_of(records.begin(), records.end(), [](const CallRecord& r) {
+    return r.small;
+  });
 }
 
-at::Tensor ProcessCall::stage_buffer(int64_t numel) const {
-  return at::empty({numel}, call_.sample().options());
-}
-
-// How an all_reduce is cut: one run per rank.
-std::vector<int64_t> ProcessCall::slices() const {
-  const int64_t numel = call_.input.numel();
-  const int64_t each = (numel + group_->size() - 1) / group_->size();
-  std::vector<int64_t> counts;
-  for (int64_t begin = 0, r = 0; r < group_->size(); ++r) {
-    counts.push_back(std::min(each, numel - begin));
-    begin += counts.back();
-  }
-  return counts;
-}
-
-bool ProcessCall::all_reduces_at_once() const {
-  return static_cast<int64_t>(call_.input.nbytes()) <= kAtOnceBytes;
-}
-
-// A large all_reduce: each rank reduces a slice, then all gather them.
-bool ProcessCall::slices_follow() const {
-  return call_.kind == CallKind::kAllReduce && !all_reduces_at_once();
-}
-
-void ProcessCall::start_data() {
-  Wire& wire = *group_->wire;
-  const int64_t place = group_->place;
-  const auto nbytes = [](const at::Tensor& t) {
-    return t.defined() ? static_cast<int64_t>(t.nbytes()) : 0;
-  };
-  switch (call_.kind) {
-    case CallKind::kAllGather:
-    case CallKind::kSplit:
-      transit_ = wire.all_gather(
-          input_of(call_.input), data_of(call_.output),
-          bytes(call_.output_counts));
-      return;
-    case CallKind::kAllToAll:
-      transit_ = wire.all_to_all(
-          input_of(call_.input), bytes(call_.input_counts),
-          data_of(call_.output), bytes(call_.output_counts));
-      return;
-    case CallKind::kReduceScatter:
-    case CallKind::kAllReduce: {
-      const bool at_once =
-          call_.kind == CallKind::kAllReduce && all_reduces_at_once();
-      const std::vector<int64_t> cut =
-          call_.kind == CallKind::kAllReduce ? slices() : call_.input_counts;
-      const int64_t mine =
-          at_once ? call_.input.numel() : cut[static_cast<size_t>(place)];
-      gathered_ = stage_buffer(mine * group_->size());
-      const auto received =
-          bytes(std::vector<int64_t>(group_->ranks.size(), mine));
-      transit_ = at_once
-                     ? wire.all_gather(
-                           input_of(call_.input), data_of(gathered_), received)
-                     : wire.all_to_all(
-                           input_of(call_.input), bytes(cut),
-                           data_of(gathered_), received);
-      return;
-    }
-    case CallKind::kBroadcast:
-      // The root's output is its input, or nothing.
-      transit_ = wire.broadcast(
-          place == call_.peer ? const_cast<void*>(input_of(call_.input))
-                              : data_of(call_.output),
-          nbytes(call_.sample()), call_.peer);
-      return;
-    case CallKind::kScatter: {
-      const bool root = place == call_.peer;
-      transit_ = wire.all_to_all(
-          input_of(call_.input), root ? bytes(call_.input_counts) : only(0, 0),
-          data_of(call_.output), only(call_.peer, nbytes(call_.output)));
-      return;
-    }
-    case CallKind::kGather: {
-      const bool root = place == call_.peer;
-      transit_ = wire.all_to_all(
-          input_of(call_.input), only(call_.peer, nbytes(call_.input)),
-          data_of(call_.output),
-          root ? bytes(call_.output_counts) : only(0, 0));
-      return;
-    }
-    case CallKind::kSend:
-      transit_ = wire.send(
-          input_of(call_.input), nbytes(call_.input), call_.peer, call_.tag);
-      return;
-    case CallKind::kRecv:
-      transit_ = wire.receive(
-          data_of(call_.output), nbytes(call_.output), call_.peer, call_.tag);
-      return;
-    case CallKind::kBarrier:
-      return;
-  }
-}
-
-// Combines the addends in rank order.
-void ProcessCall::reduce(
-    const at::Tensor& gathered, const at::Tensor& output) const {
-  const int64_t numel = output.numel();
-  if (numel == 0) {
+void ProcessCall::take_payloads() {
+  if (is_reduction(call_.kind)) {
+    reduce(
+        heard_[0].payload, sizeof(CallRecord), call_.output.mutable_data_ptr(),
+        call_.output.numel());
     return;
   }
-  std::vector<const void*> inputs;
-  const char* next = static_cast<const char*>(gathered.const_data_ptr());
-  for (int64_t r = 0; r < group_->size(); ++r) {
-    inputs.push_back(next);
-    next += output.nbytes();
-  }
-  reduce_on_host(
-      inputs, {output.mutable_data_ptr()}, numel, output.scalar_type(),
-      call_.reduce_op);
-}
-
-void ProcessCall::finish_data() {
-  if (stage_ == Stage::kData && gathered_.defined()) {
-    if (!slices_follow()) {
-      reduce(gathered_, call_.output);
-    } else {
-      const auto cut = slices();
-      const int64_t mine = cut[static_cast<size_t>(group_->place)];
-      at::Tensor slice = stage_buffer(mine);
-      reduce(gathered_, slice);
-      gathered_ = slice;
-      stage_ = Stage::kSlices;
-      transit_ = group_->wire->all_gather(
-          input_of(slice), data_of(call_.output), bytes(cut));
-      end_turn();
-      return;
+  for (size_t i = 0; i < heard_.size(); ++i) {
+    const bool is_message = call_.kind == CallKind::kRecv;
+    const Run run =
+        taken_from(is_message ? call_.peer : static_cast<int64_t>(i));
+    if (run.bytes > 0) {
+      std::memcpy(run.data, heard_[i].payload, static_cast<size_t>(run.bytes));
     }
   }
-  move_to_device();
-  gathered_ = at::Tensor();
+}
+
+void ProcessCall::finish() {
+  if (device_output_.defined()) {
+    device_output_.copy_(call_.output);
+  }
+  group_->scratch.give_back(std::exchange(gathered_, {}));
   stage_ = Stage::kComplete;
 }
 
@@ -310,12 +201,6 @@ void ProcessCall::move_to_host() {
     device_output_ = call_.output;
     call_.output = at::empty(
         device_output_.sizes(), device_output_.options().device(at::kCPU));
-  }
-}
-
-void ProcessCall::move_to_device() const {
-  if (device_output_.defined()) {
-    device_output_.copy_(call_.output);
   }
 }
 
