@@ -98,6 +98,12 @@ Communicator World::communicator(const std::vector<int64_t>& ranks) const {
   return Communicator(std::move(made));
 }
 
+Communicator World::rebuild(const std::vector<int64_t>& ranks) const {
+  static_cast<void>(communicator(ranks));  // checks them
+  impl_->rebuild(ranks);
+  return communicator(ranks);
+}
+
 const std::shared_ptr<detail::RandomCounters>& World::random_counters() const {
   return impl_->random;
 }

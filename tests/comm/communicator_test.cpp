@@ -11,9 +11,12 @@
 #include <ATen/ops/zeros.h>
 
 #include "comm/expect_error.h"
+#include "harness/ranks.h"
 
 namespace tessera {
 namespace {
+
+using harness::run_ranks;
 
 at::Tensor numbers(int64_t begin, int64_t count) {
   return at::arange(begin, begin + count, at::kLong);

@@ -11,9 +11,12 @@
 #include <ATen/ops/zeros.h>
 
 #include "comm/expect_error.h"
+#include "harness/ranks.h"
 
 namespace tessera {
 namespace {
+
+using harness::run_ranks;
 
 using Ranks = std::vector<int64_t>;
 

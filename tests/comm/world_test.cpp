@@ -13,9 +13,12 @@
 #include <c10/core/InferenceMode.h>
 
 #include "comm/expect_error.h"
+#include "harness/ranks.h"
 
 namespace tessera {
 namespace {
+
+using harness::run_ranks;
 
 // Sets an environment variable for one scope.
 class Environment {

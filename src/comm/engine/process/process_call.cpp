@@ -8,36 +8,46 @@
 #include <ATen/ops/empty.h>
 #include <base/hash.h>
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include "comm/engine/reduce.h"
 
 namespace tessera::detail {
 uint64_t ProcessGroupState::number() const {
-  return base::hash_combine(0, ranks) | 1;
+  return base::hash_combine(generation, ranks) | 1;
+}
+
+std::string ProcessGroupState::key() const {
+  const std::string text = describe_group(ranks);
+  return generation == 0 ? text : text + " " + std::to_string(generation);
+}
+
+ProcessGroupState::Lane& ProcessGroupState::lane_of(
+    const CollectiveCall& call) {
+  return is_point_to_point(call.kind) ? lanes_[{call.kind, call.peer, call.tag}]
+                                      : lanes_[{CallKind::kBarrier, -1, 0}];
 }
 
 ProcessCall::ProcessCall(
     std::shared_ptr<ProcessGroupState> of, CollectiveCall what,
     Clock::time_point started)
-    : group_(std::move(of)), call_(std::move(what)), started_(started) {
-  if (is_point_to_point(call_.kind)) {
-    label_ = "message";
-  } else {
-    sequence_ = group_->calls++;
-    label_ = "call " + std::to_string(sequence_);
-  }
+    : group_(std::move(of)),
+      call_(std::move(what)),
+      started_(started),
+      lane_(group_->lane_of(call_)),
+      sequence_(lane_.calls++) {
+  label_ = is_point_to_point(call_.kind) ? "message"
+                                         : "call " + std::to_string(sequence_);
 }
 
-// Transfers of a group start in the same order on all ranks: a collective waits
-// until the one before it has started its last.
+// Transfers of a lane start in the same order on all ranks: a call waits until
+// the one before it has started its last.
 bool ProcessCall::has_turn() const {
-  return is_point_to_point(call_.kind) || group_->next == sequence_;
+  return lane_.next == sequence_;
 }
 
 void ProcessCall::end_turn() {
-  if (!is_point_to_point(call_.kind)) {
-    group_->next = sequence_ + 1;
-  }
+  lane_.next = sequence_ + 1;
 }
 
 void ProcessCall::advance() {
@@ -73,6 +83,14 @@ void ProcessCall::advance() {
 void ProcessCall::fail(const std::string& reason) {
   if (!complete() && error_.empty()) {
     error_ = reason;
+  }
+}
+
+bool ProcessCall::settled() {
+  try {
+    return transit_ == nullptr || transit_->done();
+  } catch (const std::exception&) {
+    return true;
   }
 }
 
@@ -141,11 +159,14 @@ void ProcessCall::check_facts() const {
     if (topic.empty() && theirs.sequence != sequence_) {
       topic = "the number of calls so far";
     }
-    TORCH_CHECK_WITH(
-        DistBackendError, topic.empty(), label_, ": ranks disagree on ", topic,
-        "; rank ", group_->rank(), " called ", describe(call_), ", rank ",
-        group_->ranks[static_cast<size_t>(place)], " called ", theirs.text,
-        "; every rank of a group must make the same calls in the same order");
+    if (!topic.empty()) {
+      throw Disagreement(c10::str(
+          label_, ": ranks disagree on ", topic, "; rank ", group_->rank(),
+          " called ", describe(call_), ", rank ",
+          group_->ranks[static_cast<size_t>(place)], " called ", theirs.text,
+          "; every rank of a group must make the same calls in the same "
+          "order"));
+    }
   }
 }
 
