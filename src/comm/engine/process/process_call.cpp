@@ -37,6 +37,28 @@ const void* input_of(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr() : nullptr;
 }
 
+class Both final : public Transit {
+ public:
+  Both(TransitPtr first, TransitPtr second)
+      : first_(std::move(first)), second_(std::move(second)) {}
+  bool done() override {
+    const bool first = first_->done();
+    return second_->done() && first;
+  }
+  void cancel() noexcept override {
+    first_->cancel();
+    second_->cancel();
+  }
+
+ private:
+  TransitPtr first_;
+  TransitPtr second_;
+};
+
+TransitPtr both(TransitPtr first, TransitPtr second) {
+  return std::make_unique<Both>(std::move(first), std::move(second));
+}
+
 }  // namespace
 
 uint64_t ProcessGroupState::number() const {
@@ -103,6 +125,9 @@ void ProcessCall::advance() {
 void ProcessCall::fail(const std::string& reason) {
   if (!complete() && error_.empty()) {
     error_ = reason;
+    if (transit_ != nullptr) {
+      transit_->cancel();
+    }
   }
 }
 
@@ -120,19 +145,22 @@ void ProcessCall::raise() const {
       describe_group(group_->ranks), ", rank ", group_->rank(), ": ", error_);
 }
 
-// Records of a send and its receive travel ahead of the data; those of a
-// collective go from each rank to each other.
+// A rank says to each other one what it called; sender and receiver of a
+// message say it to each other, so a send is complete when it was received.
 void ProcessCall::start_facts() {
   Wire& wire = *group_->wire;
   constexpr auto kSize = static_cast<int64_t>(sizeof(CallRecord));
-  if (call_.kind == CallKind::kSend) {
+  if (is_point_to_point(call_.kind)) {
+    const bool sends = call_.kind == CallKind::kSend;
     said_ = {record_for(call_, *group_, sequence_, call_.peer)};
-    transit_ = wire.send(said_.data(), kSize, call_.peer, call_.tag);
-    return;
-  }
-  if (call_.kind == CallKind::kRecv) {
     heard_.resize(1);
-    transit_ = wire.receive(heard_.data(), kSize, call_.peer, call_.tag);
+    transit_ = both(
+        wire.send(
+            said_.data(), kSize, call_.peer,
+            sends ? forward_tag() : backward_tag()),
+        wire.receive(
+            heard_.data(), kSize, call_.peer,
+            sends ? backward_tag() : forward_tag()));
     return;
   }
   const auto size = static_cast<size_t>(group_->size());
@@ -145,14 +173,15 @@ void ProcessCall::start_facts() {
   transit_ = wire.all_to_all(said_.data(), counts, heard_.data(), counts);
 }
 
+// The place that said heard_[i].
+int64_t ProcessCall::place_of(size_t i) const {
+  return is_point_to_point(call_.kind) ? call_.peer : static_cast<int64_t>(i);
+}
+
 void ProcessCall::check_facts() const {
-  if (call_.kind == CallKind::kSend) {
-    return;
-  }
   for (size_t i = 0; i < heard_.size(); ++i) {
     const CallRecord& theirs = heard_[i];
-    const bool is_message = call_.kind == CallKind::kRecv;
-    const int64_t place = is_message ? call_.peer : static_cast<int64_t>(i);
+    const int64_t place = place_of(i);
     const CallFacts mine = facts_of(call_, place);
     std::string topic = disagreement(mine, theirs.facts);
     if (topic.empty() && theirs.sequence != sequence_) {
@@ -271,11 +300,13 @@ void ProcessCall::start_data() {
     }
     case CallKind::kSend:
       transit_ = wire.send(
-          input_of(call_.input), nbytes(call_.input), call_.peer, call_.tag);
+          input_of(call_.input), nbytes(call_.input), call_.peer,
+          forward_tag());
       return;
     case CallKind::kRecv:
       transit_ = wire.receive(
-          data_of(call_.output), nbytes(call_.output), call_.peer, call_.tag);
+          data_of(call_.output), nbytes(call_.output), call_.peer,
+          forward_tag());
       return;
     case CallKind::kBarrier:
       return;
@@ -344,10 +375,7 @@ std::vector<int64_t> ProcessCall::missing() const {
   std::vector<int64_t> ranks;
   for (size_t i = 0; i < heard_.size() && stage_ == Stage::kFacts; ++i) {
     if (heard_[i].group == 0) {
-      ranks.push_back(
-          call_.kind == CallKind::kRecv
-              ? group_->ranks[static_cast<size_t>(call_.peer)]
-              : group_->ranks[i]);
+      ranks.push_back(group_->ranks[static_cast<size_t>(place_of(i))]);
     }
   }
   return ranks;

@@ -96,6 +96,10 @@ class ProcessCall {
   bool has_turn() const;
   void end_turn();
   void start_facts();
+  int64_t place_of(size_t i) const;
+  // What goes from sender to receiver, and back.
+  int64_t forward_tag() const { return 2 * call_.tag; }
+  int64_t backward_tag() const { return 2 * call_.tag + 1; }
   void check_facts() const;
   void start_data();
   void finish_data();
