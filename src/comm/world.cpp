@@ -24,9 +24,10 @@ void check_deadline(std::chrono::milliseconds deadline, const char* call) {
 }
 
 void check_engine(Engine engine, const char* call) {
+  const char* name = engine == Engine::kNccl ? "nccl" : "simulated";
   TORCH_CHECK_NOT_IMPLEMENTED(
       engine != Engine::kNccl && engine != Engine::kSimulated, call,
-      ": this build has no such engine; it has: threads, mpi, c10d");
+      ": this build has no engine '", name, "'; it has: threads, mpi, gloo");
 }
 
 // How many ranks as threads the program was started with; 0 when nothing says
@@ -163,6 +164,10 @@ void run_ranks(int n, const std::function<void()>& body, InitOptions options) {
       ": a rank cannot start ranks of its own; use World::communicator(ranks) "
       "or split() for smaller groups");
   if (runs_on_processes() && detail::this_process() != nullptr) {
+    TORCH_CHECK_VALUE(
+        detail::current_process_world() == detail::this_process(),
+        "run_ranks, rank ", detail::current_process_world()->rank(),
+        ": a rank cannot start ranks of its own");
     return detail::run_process_ranks(n, body, options.deadline);
   }
   detail::run_thread_ranks(n, body, options.deadline);

@@ -13,6 +13,32 @@
 #include "comm/engine/reduce.h"
 
 namespace tessera::detail {
+namespace {
+
+class Both final : public Transit {
+ public:
+  Both(TransitPtr first, TransitPtr second)
+      : first_(std::move(first)), second_(std::move(second)) {}
+  bool done() override {
+    const bool first = first_->done();
+    return second_->done() && first;
+  }
+  void cancel() noexcept override {
+    first_->cancel();
+    second_->cancel();
+  }
+
+ private:
+  TransitPtr first_;
+  TransitPtr second_;
+};
+
+TransitPtr both(TransitPtr first, TransitPtr second) {
+  return std::make_unique<Both>(std::move(first), std::move(second));
+}
+
+}  // namespace
+
 uint64_t ProcessGroupState::number() const {
   return base::hash_combine(generation, ranks) | 1;
 }
@@ -83,6 +109,9 @@ void ProcessCall::advance() {
 void ProcessCall::fail(const std::string& reason) {
   if (!complete() && error_.empty()) {
     error_ = reason;
+    if (transit_ != nullptr) {
+      transit_->cancel();
+    }
   }
 }
 
@@ -120,20 +149,23 @@ void ProcessCall::address(CallRecord& record, int64_t place) const {
   }
 }
 
-// Records of a send travel ahead of its data, or with it; those of a collective
-// go from each rank to each other.
+// A rank says to each other one what it called; sender and receiver of a
+// message say it to each other, so a send is complete when it was received.
 void ProcessCall::start_facts() {
   Wire& wire = *group_->wire;
   constexpr auto kSize = static_cast<int64_t>(sizeof(CallRecord));
-  if (call_.kind == CallKind::kRecv) {
-    heard_.resize(1);
-    transit_ = wire.receive(heard_.data(), kSize, call_.peer, call_.tag);
-    return;
-  }
-  if (call_.kind == CallKind::kSend) {
+  if (is_point_to_point(call_.kind)) {
+    const bool sends = call_.kind == CallKind::kSend;
     said_ = {record()};
     address(said_[0], call_.peer);
-    transit_ = wire.send(said_.data(), kSize, call_.peer, call_.tag);
+    heard_.resize(1);
+    transit_ = both(
+        wire.send(
+            said_.data(), kSize, call_.peer,
+            sends ? forward_tag() : backward_tag()),
+        wire.receive(
+            heard_.data(), kSize, call_.peer,
+            sends ? backward_tag() : forward_tag()));
     return;
   }
   const auto size = static_cast<size_t>(group_->size());
@@ -146,14 +178,20 @@ void ProcessCall::start_facts() {
   transit_ = wire.all_to_all(said_.data(), counts, heard_.data(), counts);
 }
 
+// The place that said heard_[i].
+int64_t ProcessCall::place_of(size_t i) const {
+  return is_point_to_point(call_.kind) ? call_.peer : static_cast<int64_t>(i);
+}
+
 void ProcessCall::check_facts() const {
-  if (call_.kind == CallKind::kSend) {
-    return;
-  }
   for (size_t i = 0; i < heard_.size(); ++i) {
     const CallRecord& theirs = heard_[i];
-    const bool is_message = call_.kind == CallKind::kRecv;
-    const int64_t place = is_message ? call_.peer : static_cast<int64_t>(i);
+    const int64_t place = place_of(i);
+    if (theirs.group != group_->number()) {
+      throw std::runtime_error(c10::str(
+          label_, ": rank ", group_->ranks[static_cast<size_t>(place)],
+          " answered with a call of another group, ", theirs.text));
+    }
     const CallFacts mine = facts_of(call_, place);
     std::string topic = disagreement(mine, theirs.facts);
     if (topic.empty() && theirs.sequence != sequence_) {
@@ -182,10 +220,9 @@ bool ProcessCall::is_small() const {
 }
 
 bool ProcessCall::came_with_facts() const {
-  const auto& records = call_.kind == CallKind::kSend ? said_ : heard_;
-  return std::all_of(records.begin(), records.end(), [](const CallRecord& r) {
-    return r.small;
-  });
+  return said_[0].small && std::all_of(
+                               heard_.begin(), heard_.end(),
+                               [](const CallRecord& r) { return r.small; });
 }
 
 void ProcessCall::take_payloads() {
@@ -196,9 +233,7 @@ void ProcessCall::take_payloads() {
     return;
   }
   for (size_t i = 0; i < heard_.size(); ++i) {
-    const bool is_message = call_.kind == CallKind::kRecv;
-    const Run run =
-        taken_from(is_message ? call_.peer : static_cast<int64_t>(i));
+    const Run run = taken_from(place_of(i));
     if (run.bytes > 0) {
       std::memcpy(run.data, heard_[i].payload, static_cast<size_t>(run.bytes));
     }
@@ -229,10 +264,7 @@ std::vector<int64_t> ProcessCall::missing() const {
   std::vector<int64_t> ranks;
   for (size_t i = 0; i < heard_.size() && stage_ == Stage::kFacts; ++i) {
     if (heard_[i].group == 0) {
-      ranks.push_back(
-          call_.kind == CallKind::kRecv
-              ? group_->ranks[static_cast<size_t>(call_.peer)]
-              : group_->ranks[i]);
+      ranks.push_back(group_->ranks[static_cast<size_t>(place_of(i))]);
     }
   }
   return ranks;

@@ -113,6 +113,10 @@ class ProcessCall {
   void start_facts();
   CallRecord record() const;
   void address(CallRecord& record, int64_t place) const;
+  int64_t place_of(size_t i) const;
+  // What goes from sender to receiver, and back.
+  int64_t forward_tag() const { return 2 * call_.tag; }
+  int64_t backward_tag() const { return 2 * call_.tag + 1; }
   void check_facts() const;
   bool is_small() const;
   bool came_with_facts() const;

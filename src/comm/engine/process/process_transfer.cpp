@@ -168,11 +168,13 @@ void ProcessCall::start_data() {
     }
     case CallKind::kSend:
       transit_ = wire.send(
-          input_of(call_.input), size_of(call_.input), call_.peer, call_.tag);
+          input_of(call_.input), size_of(call_.input), call_.peer,
+          forward_tag());
       return;
     case CallKind::kRecv:
       transit_ = wire.receive(
-          data_of(call_.output), size_of(call_.output), call_.peer, call_.tag);
+          data_of(call_.output), size_of(call_.output), call_.peer,
+          forward_tag());
       return;
     case CallKind::kBarrier:
       return;

@@ -46,7 +46,7 @@ class ProcessWork : public WorkImpl {
   bool done() override { return call_ == nullptr || world_->advance(*call_); }
   void abandon() override {
     if (const auto call = std::exchange(call_, nullptr)) {
-      world_->abandon(*call);
+      world_->abandon(call);
     }
   }
 
@@ -81,6 +81,29 @@ class ProcessCommunicator : public CommunicatorImpl {
   std::shared_ptr<ProcessGroupState> group_;
 };
 
+// Failed calls keep their tensors until no transfer touches them any more,
+// which may be after the end of their world.
+class Unsettled {
+ public:
+  void keep(std::shared_ptr<ProcessCall> call) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    calls_.push_back(std::move(call));
+  }
+  void drop_settled() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::erase_if(calls_, [](const auto& call) { return call->settled(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<ProcessCall>> calls_;
+};
+
+Unsettled& unsettled() {
+  static auto* calls = new Unsettled();  // outlives everything
+  return *calls;
+}
+
 std::string text_of(const std::exception& error) {
   const auto* known = dynamic_cast<const c10::Error*>(&error);
   return known != nullptr ? known->what_without_backtrace() : error.what();
@@ -96,6 +119,10 @@ ProcessWorld::ProcessWorld(
 
 ProcessWorld::~ProcessWorld() {
   leave("");
+  for (const auto& call : active_) {
+    call->fail("the world has ended");
+    unsettled().keep(call);
+  }
 }
 
 std::chrono::milliseconds ProcessWorld::deadline() const {
@@ -160,6 +187,7 @@ std::shared_ptr<ProcessCall> ProcessWorld::submit(
     const std::shared_ptr<ProcessGroupState>& group, CollectiveCall call) {
   const Lock lock(mutex_);
   hear();
+  flush_withdrawn();
   check_may_call(*group, call);
   auto made = std::make_shared<ProcessCall>(
       group, std::move(call), ProcessCall::Clock::now());
@@ -193,7 +221,7 @@ void ProcessWorld::move_all() {
   }
   std::erase_if(active_, [&](const auto& call) {
     if (call->failed()) {
-      abandoned_.push_back(call);
+      unsettled().keep(call);
     }
     return call->complete() || call->failed();
   });
@@ -234,7 +262,7 @@ void ProcessWorld::hear() {
     }
   }
   miss_ended_ranks();
-  drop_settled();
+  unsettled().drop_settled();
 }
 
 void ProcessWorld::hear_failure(int64_t rank, const std::string& text) {
@@ -267,11 +295,6 @@ void ProcessWorld::miss_ended_ranks() {
   }
 }
 
-// Failed calls keep their tensors until nothing writes to them any more.
-void ProcessWorld::drop_settled() {
-  std::erase_if(abandoned_, [](const auto& call) { return call->settled(); });
-}
-
 void ProcessWorld::wait(ProcessCall& call) {
   for (int looks = 0;; ++looks) {
     {
@@ -301,15 +324,21 @@ bool ProcessWorld::advance(ProcessCall& call) {
   return call.complete() || call.failed();
 }
 
-void ProcessWorld::abandon(ProcessCall& call) {
+void ProcessWorld::abandon(const std::shared_ptr<ProcessCall>& call) {
   const Lock lock(mutex_);
   move_all();
-  if (!call.complete() && !call.failed()) {
-    break_group(
-        call.group(),
-        call.label() + " was given up by rank " + std::to_string(rank()) +
-            " while an exception passed through it; wait() for a Work before "
-            "code that may throw");
+  withdrawn_.push_back(call);
+}
+
+void ProcessWorld::flush_withdrawn() {
+  for (const auto& call : std::exchange(withdrawn_, {})) {
+    if (!call->complete() && !call->failed()) {
+      break_group(
+          call->group(),
+          call->label() + " was given up by rank " + std::to_string(rank()) +
+              " while an exception passed through it; wait() for a Work before "
+              "code that may throw");
+    }
   }
 }
 
@@ -358,6 +387,9 @@ bool ProcessWorld::heard_failure() const {
 void ProcessWorld::leave(const std::string& error) {
   const Lock lock(mutex_);
   if (!std::exchange(left_, true)) {
+    if (error.empty()) {
+      flush_withdrawn();
+    }
     std::vector<int64_t> others(static_cast<size_t>(size()));
     std::iota(others.begin(), others.end(), int64_t{0});
     network_->tell(others, {.rank = rank(), .text = error});

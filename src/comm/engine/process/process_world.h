@@ -55,8 +55,9 @@ class ProcessWorld : public WorldImpl,
   void wait(ProcessCall& call);
   /// Moves all calls on; tells whether wait() would return at once.
   bool advance(ProcessCall& call);
-  /// Gives a call up: an exception passes through this rank.
-  void abandon(ProcessCall& call);
+  /// Gives a call up: an exception passes through this rank. If that leaves the
+  /// rank, its message counts; else the call's group breaks.
+  void abandon(const std::shared_ptr<ProcessCall>& call);
 
   /// Tells the others that this rank has ended, by an error or normally.
   void leave(const std::string& error);
@@ -77,7 +78,7 @@ class ProcessWorld : public WorldImpl,
   void hear();
   void hear_failure(int64_t rank, const std::string& text);
   void miss_ended_ranks();
-  void drop_settled();
+  void flush_withdrawn();
   void report_deadline(ProcessCall& call);
   /// Breaks a group for a reason that was found here, and tells its ranks.
   void break_group(ProcessGroupState& group, const std::string& reason);
@@ -90,8 +91,7 @@ class ProcessWorld : public WorldImpl,
   std::chrono::milliseconds deadline_;
   std::map<std::vector<int64_t>, std::shared_ptr<ProcessGroupState>> groups_;
   std::vector<std::shared_ptr<ProcessCall>> active_;
-  /// Failed calls whose transfers may still touch their tensors.
-  std::vector<std::shared_ptr<ProcessCall>> abandoned_;
+  std::vector<std::shared_ptr<ProcessCall>> withdrawn_;  // see abandon()
   std::vector<bool> ended_;  // ranks that have returned from their body
   std::map<int64_t, std::string> failures_;  // "rank 2 failed: ...", by rank
   std::string first_failure_;
