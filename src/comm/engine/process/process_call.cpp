@@ -320,9 +320,18 @@ void ProcessCall::move_to_device() const {
 }
 
 std::vector<int64_t> ProcessCall::missing() const {
+  const int64_t own = call_.kind == CallKind::kRecv ? -1 : group_->place;
   std::vector<int64_t> ranks;
+  if (stage_ == Stage::kFacts) {
+    for (const int64_t place : group_->wire->absent()) {
+      ranks.push_back(group_->ranks[static_cast<size_t>(place)]);
+    }
+  }
+  if (!ranks.empty()) {
+    return ranks;
+  }
   for (size_t i = 0; i < heard_.size() && stage_ == Stage::kFacts; ++i) {
-    if (heard_[i].group == 0) {
+    if (heard_[i].group == 0 && static_cast<int64_t>(i) != own) {
       ranks.push_back(
           call_.kind == CallKind::kRecv
               ? group_->ranks[static_cast<size_t>(call_.peer)]

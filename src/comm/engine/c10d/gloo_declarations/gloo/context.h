@@ -10,6 +10,7 @@ class Context {
   const int rank;
   const int size;
   void setTimeout(std::chrono::milliseconds timeout);
+  void closeConnections();
 };
 
 namespace transport {
