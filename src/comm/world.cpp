@@ -24,9 +24,10 @@ void check_deadline(std::chrono::milliseconds deadline, const char* call) {
 }
 
 void check_engine(Engine engine, const char* call) {
+  const char* name = engine == Engine::kNccl ? "nccl" : "simulated";
   TORCH_CHECK_NOT_IMPLEMENTED(
       engine != Engine::kNccl && engine != Engine::kSimulated, call,
-      ": this build has no such engine; it has: threads, mpi, c10d");
+      ": this build has no engine '", name, "'; it has: threads, mpi, gloo");
 }
 
 // How many ranks as threads the program was started with; 0 when nothing says
@@ -99,6 +100,12 @@ Communicator World::communicator(const std::vector<int64_t>& ranks) const {
   return Communicator(std::move(made));
 }
 
+Communicator World::rebuild(const std::vector<int64_t>& ranks) const {
+  static_cast<void>(communicator(ranks));  // checks them
+  impl_->rebuild(ranks);
+  return communicator(ranks);
+}
+
 const std::shared_ptr<detail::RandomCounters>& World::random_counters() const {
   return impl_->random;
 }
@@ -158,6 +165,10 @@ void run_ranks(int n, const std::function<void()>& body, InitOptions options) {
       ": a rank cannot start ranks of its own; use World::communicator(ranks) "
       "or split() for smaller groups");
   if (runs_on_processes() && detail::this_process() != nullptr) {
+    TORCH_CHECK_VALUE(
+        detail::current_process_world() == detail::this_process(),
+        "run_ranks, rank ", detail::current_process_world()->rank(),
+        ": a rank cannot start ranks of its own");
     return detail::run_process_ranks(n, body, options.deadline);
   }
   detail::run_thread_ranks(n, body, options.deadline);

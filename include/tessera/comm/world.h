@@ -39,7 +39,13 @@ class World {
   /// Returns the group of the given global ranks, in that order. Every rank of
   /// the group must ask for it with the same list; others need not.
   Communicator communicator(const std::vector<int64_t>& ranks) const;
-  /// Returns the engine's name: "threads", ...
+  /// Makes a group anew: the way on after a failure, which leaves the old one
+  /// broken for ever. Every rank of the group calls this, as often as the
+  /// others; communicator() returns the new group from then on. After the end
+  /// of a rank, rebuild a group of those that are left.
+  /// Example: catch (const c10::DistBackendError&) { world.rebuild({0, 1}); }
+  Communicator rebuild(const std::vector<int64_t>& ranks) const;
+  /// Returns the engine's name: "threads", "mpi", "gloo", ...
   std::string engine() const;
   std::chrono::milliseconds deadline() const;
   void set_deadline(std::chrono::milliseconds deadline) const;

@@ -52,7 +52,7 @@ class ThreadsCommunicator : public CommunicatorImpl {
       int64_t rank, std::shared_ptr<CallLogs> logs)
       : CommunicatorImpl(std::move(logs)),
         world_(std::move(world)),
-        group_(world_->group(ranks)),
+        group_(world_->group(ranks, rank)),
         place_(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()) {}
 
   int64_t rank() const override { return place_; }
@@ -139,15 +139,25 @@ void ThreadsWorld::set_deadline(std::chrono::milliseconds deadline) {
   deadline_ = deadline;
 }
 
-ThreadsGroup& ThreadsWorld::group(const std::vector<int64_t>& ranks) {
+ThreadsGroup& ThreadsWorld::group(
+    const std::vector<int64_t>& ranks, int64_t rank) {
   const Lock lock(mutex_);
-  std::unique_ptr<ThreadsGroup>& group = groups_[ranks];
+  const auto& rebuilt = ranks_[static_cast<size_t>(rank)].generations;
+  const auto found = rebuilt.find(ranks);
+  const uint64_t generation = found == rebuilt.end() ? 0 : found->second;
+  std::unique_ptr<ThreadsGroup>& group = groups_[{ranks, generation}];
   if (group == nullptr) {
     group = std::make_unique<ThreadsGroup>();
     group->ranks = ranks;
+    group->generation = generation;
     group->next.resize(ranks.size());
   }
   return *group;
+}
+
+void ThreadsWorld::rebuild(const std::vector<int64_t>& ranks, int64_t rank) {
+  const Lock lock(mutex_);
+  ++ranks_[static_cast<size_t>(rank)].generations[ranks];
 }
 
 bool ThreadsWorld::is_own_thread(int64_t rank) const {

@@ -72,6 +72,7 @@ struct ThreadsGroup {
   using MessageKey = std::tuple<int64_t, int64_t, int64_t>;  // src, dst, tag
 
   std::vector<int64_t> ranks;
+  uint64_t generation = 0;     // how often it was rebuilt
   std::vector<uint64_t> next;  // sequence number, per place
   std::map<uint64_t, std::shared_ptr<Operation>> calls;  // not ready yet
   std::map<MessageKey, std::deque<std::shared_ptr<Operation>>> messages;
@@ -91,9 +92,11 @@ class ThreadsWorld : public std::enable_shared_from_this<ThreadsWorld> {
   int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
   std::chrono::milliseconds deadline();
   void set_deadline(std::chrono::milliseconds deadline);
-  /// Returns the group with exactly these ranks. Groups live as long as the
-  /// world, so a broken one stays broken and counts its calls on.
-  ThreadsGroup& group(const std::vector<int64_t>& ranks);
+  /// Returns the group with exactly these ranks as `rank` has last rebuilt it.
+  /// Groups live as long as the world, so a broken one stays broken and counts
+  /// its calls on.
+  ThreadsGroup& group(const std::vector<int64_t>& ranks, int64_t rank);
+  void rebuild(const std::vector<int64_t>& ranks, int64_t rank);
 
   Ticket submit(ThreadsGroup& group, int64_t place, CollectiveCall call);
   /// Runs parts and blocks until the ticket's tensors are free; throws the
@@ -119,15 +122,19 @@ class ThreadsWorld : public std::enable_shared_from_this<ThreadsWorld> {
     std::condition_variable wake;
     const Operation* waits_for = nullptr;
     bool ended = false;
+    bool failed = false;
     std::vector<std::shared_ptr<Operation>> withdrawn;
+    std::map<std::vector<int64_t>, uint64_t> generations;  // of its groups
   };
   using Lock = std::unique_lock<std::mutex>;
+  using GroupKey = std::pair<std::vector<int64_t>, uint64_t>;  // generation
 
   Ticket find_call(ThreadsGroup& group, int64_t place);
   Ticket find_message(
       ThreadsGroup& group, int64_t place, const CollectiveCall& call);
   void check_may_call(
       ThreadsGroup& group, int64_t place, const CollectiveCall& call);
+  bool is_failed(const ThreadsGroup& group) const;
   void arrive(Lock& lock, const Ticket& ticket);
   void make_ready(Lock& lock, const Ticket& last);
   void run_open_parts(Lock& lock, const Ticket& ticket);
@@ -150,7 +157,7 @@ class ThreadsWorld : public std::enable_shared_from_this<ThreadsWorld> {
   std::mutex mutex_;
   std::chrono::milliseconds deadline_;
   std::vector<Rank> ranks_;
-  std::map<std::vector<int64_t>, std::unique_ptr<ThreadsGroup>> groups_;
+  std::map<GroupKey, std::unique_ptr<ThreadsGroup>> groups_;
   uint64_t progress_ = 0;         // counts calls, parts and ends
   bool foreign_threads_ = false;  // calls came from threads that are no ranks
   std::string failure_;           // "rank 2 failed: ..."
@@ -175,6 +182,9 @@ class ThreadsRank : public WorldImpl {
   }
   std::shared_ptr<CommunicatorImpl> communicator(
       const std::vector<int64_t>& ranks) override;
+  void rebuild(const std::vector<int64_t>& ranks) override {
+    world_->rebuild(ranks, rank_);
+  }
   const std::shared_ptr<ThreadsWorld>& world() const { return world_; }
 
  private:

@@ -80,7 +80,7 @@ void ThreadsWorld::check_may_call(
         call, group, rank,
         "this rank's body has ended; make no calls after run_ranks()");
   }
-  if (!failure_.empty()) {
+  if (is_failed(group)) {
     throw_failure(call, group, rank, failure_);
   }
   if (!group.broken.empty()) {
@@ -88,6 +88,16 @@ void ThreadsWorld::check_may_call(
         call, group, rank,
         "the group is broken by an earlier failure: " + group.broken);
   }
+}
+
+// After a failure only groups that were rebuilt without the failed go on.
+bool ThreadsWorld::is_failed(const ThreadsGroup& group) const {
+  return !failure_.empty() &&
+         (group.generation == 0 ||
+          std::any_of(
+              group.ranks.begin(), group.ranks.end(), [&](int64_t rank) {
+                return ranks_[static_cast<size_t>(rank)].failed;
+              }));
 }
 
 void ThreadsWorld::block(
@@ -206,6 +216,7 @@ void ThreadsWorld::fail(int64_t rank, std::exception_ptr exception) {
   const std::string message = message_of(exception);
   const Lock lock(mutex_);
   ranks_[static_cast<size_t>(rank)].ended = true;
+  ranks_[static_cast<size_t>(rank)].failed = true;
   ++progress_;
   if (exception_ == nullptr) {
     exception_ = std::move(exception);

@@ -1,15 +1,14 @@
 #include "comm/engine/c10d/backend_wire.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <stdexcept>
-#include <string>
 #include <utility>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 
 namespace tessera::detail {
 namespace {
@@ -56,63 +55,38 @@ void keep_for_ever(std::vector<StagingPtr> stagings) {
   kept.insert(kept.end(), stagings.begin(), stagings.end());
 }
 
-class StagedTransit : public Transit {
+class StagedTransit final : public Transit {
  public:
-  explicit StagedTransit(StagingPtr staging) : staging_(std::move(staging)) {}
+  StagedTransit(StagingPtr staging, std::shared_ptr<const bool> closed)
+      : staging_(std::move(staging)), closed_(std::move(closed)) {}
   bool done() override {
-    if (!staging_) {
+    if (staging_ == nullptr) {
       return true;
+    }
+    if (*closed_) {
+      throw std::runtime_error("the group is closed");
     }
     if (!staging_->complete()) {
       return false;
     }
-    finish(*std::exchange(staging_, nullptr));
+    std::exchange(staging_, nullptr)->finish();
     return true;
   }
 
- protected:
-  virtual void finish(const Staging& staging) { staging.finish(); }
-
  private:
   StagingPtr staging_;
-};
-
-// Messages travel behind their tag, since some backends (NCCL) know no tags and
-// pass messages of a pair in the order sent.
-constexpr auto kTagBytes = static_cast<int64_t>(sizeof(int64_t));
-
-class StagedReceive final : public StagedTransit {
- public:
-  StagedReceive(StagingPtr staging, void* data, int64_t tag)
-      : StagedTransit(std::move(staging)), data_(data), tag_(tag) {}
-
- protected:
-  void finish(const Staging& staging) override {
-    staging.works[0]->wait();
-    const at::Tensor message = staging.tensors[0].cpu();
-    const char* bytes = static_cast<const char*>(message.const_data_ptr());
-    int64_t tag = 0;
-    std::memcpy(&tag, bytes, sizeof(tag));
-    if (tag != tag_) {
-      throw std::runtime_error(
-          "a message with tag " + std::to_string(tag) + " came before that " +
-          "with tag " + std::to_string(tag_) +
-          "; this backend passes messages in the order sent: receive them so");
-    }
-    std::memcpy(
-        data_, bytes + kTagBytes,
-        static_cast<size_t>(message.numel() - kTagBytes));
-  }
-
- private:
-  void* data_;
-  int64_t tag_;
+  std::shared_ptr<const bool> closed_;
 };
 
 class BackendWire final : public Wire {
  public:
-  BackendWire(BackendPtr backend, c10::Device device, BackendOwner owner)
-      : backend_(std::move(backend)), device_(device), owner_(owner) {}
+  BackendWire(
+      BackendPtr backend, c10::Device device, BackendOwner owner,
+      std::unique_ptr<Wire> messages)
+      : backend_(std::move(backend)),
+        device_(device),
+        owner_(owner),
+        messages_(std::move(messages)) {}
   ~BackendWire() override { close(); }
 
   TransitPtr all_gather(
@@ -178,28 +152,23 @@ class BackendWire final : public Wire {
 
   TransitPtr send(
       const void* data, int64_t bytes, int64_t place, int64_t tag) override {
-    const StagingPtr staging = begin();
-    at::Tensor message = at::empty({kTagBytes + bytes}, at::kByte);
-    message.narrow(0, 0, kTagBytes).copy_(host_bytes(&tag, kTagBytes));
-    message.narrow(0, kTagBytes, bytes).copy_(host_bytes(data, bytes));
-    std::vector<at::Tensor> tensors = {message.to(device_)};
-    staging->tensors = tensors;
-    staging->works.push_back(
-        backend_->send(tensors, static_cast<int>(place), tag_of(tag)));
-    return started(staging);
+    return messages().send(data, bytes, place, tag);
   }
-
   TransitPtr receive(
       void* data, int64_t bytes, int64_t place, int64_t tag) override {
-    const StagingPtr staging = begin();
-    std::vector<at::Tensor> tensors = {staged(*staging, kTagBytes + bytes)};
-    staging->works.push_back(
-        backend_->recv(tensors, static_cast<int>(place), tag_of(tag)));
-    under_way_.push_back(staging);
-    return std::make_unique<StagedReceive>(staging, data, tag);
+    return messages().receive(data, bytes, place, tag);
+  }
+  std::vector<int64_t> absent() override {
+    return messages_ == nullptr ? std::vector<int64_t>() : messages_->absent();
   }
 
   void close() noexcept override {
+    if (std::exchange(*closed_, true)) {
+      return;
+    }
+    if (messages_ != nullptr) {
+      messages_->close();
+    }
     drop_complete();
     if (owner_ == BackendOwner::kWire && backend_) {
       try {
@@ -213,8 +182,13 @@ class BackendWire final : public Wire {
   }
 
  private:
-  static int tag_of(int64_t tag) {
-    return static_cast<int>(static_cast<uint64_t>(tag) % 0x3fffffff);
+  Wire& messages() {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        messages_ != nullptr,
+        "messages are passed through the process group's store, but it has "
+        "none; use a collective, or a process group that was made with a "
+        "store");
+    return *messages_;
   }
   static ::c10d::BroadcastOptions root_of(int64_t root) {
     ::c10d::BroadcastOptions options;
@@ -241,7 +215,7 @@ class BackendWire final : public Wire {
   }
   TransitPtr started(const StagingPtr& staging) {
     under_way_.push_back(staging);
-    return std::make_unique<StagedTransit>(staging);
+    return std::make_unique<StagedTransit>(staging, closed_);
   }
   void drop_complete() noexcept {
     std::erase_if(
@@ -251,15 +225,18 @@ class BackendWire final : public Wire {
   BackendPtr backend_;
   c10::Device device_;
   BackendOwner owner_;
+  std::unique_ptr<Wire> messages_;  // null: there are none
   std::vector<StagingPtr> under_way_;
+  std::shared_ptr<bool> closed_ = std::make_shared<bool>(false);
 };
 
 }  // namespace
 
 std::unique_ptr<Wire> make_backend_wire(
     c10::intrusive_ptr<::c10d::Backend> backend, c10::Device device,
-    BackendOwner owner) {
-  return std::make_unique<BackendWire>(std::move(backend), device, owner);
+    BackendOwner owner, std::unique_ptr<Wire> messages) {
+  return std::make_unique<BackendWire>(
+      std::move(backend), device, owner, std::move(messages));
 }
 
 }  // namespace tessera::detail

@@ -18,9 +18,11 @@ enum class BackendOwner : uint8_t {
 
 /// Makes a wire over all ranks of a backend, which moves tensors of `device`.
 /// Transfers go through tensors of the wire's own: the backend never sees the
-/// memory of a call, which is free as soon as the wire is closed.
+/// memory of a call, which is free as soon as the wire is closed. Messages take
+/// another wire of the same ranks, since some backends know no tags (NCCL);
+/// without one they are an error.
 std::unique_ptr<Wire> make_backend_wire(
     c10::intrusive_ptr<::c10d::Backend> backend, c10::Device device,
-    BackendOwner owner);
+    BackendOwner owner, std::unique_ptr<Wire> messages);
 
 }  // namespace tessera::detail

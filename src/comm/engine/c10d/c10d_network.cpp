@@ -5,9 +5,9 @@
 // connections and not the program's.
 // Other backends (MPI, UCC, vendors') move the calls of the whole group
 // themselves, staged by a BackendWire; one for devices only is split off where
-// it can be (NCCL), so that a failure aborts our part alone. Smaller groups are
-// Gloo groups through the store in any case: splitting a backend needs all its
-// ranks, and a group is joined by its own ranks only.
+// it can be (NCCL), so that a failure aborts our part alone. Smaller groups and
+// messages are Gloo's, through the store, in any case: splitting a backend
+// needs all its ranks, and a group is joined by its own ranks only.
 #include "comm/engine/c10d/c10d_network.h"
 
 #include <algorithm>
@@ -65,21 +65,15 @@ class C10dNetwork final : public Network {
                      static_cast<int64_t>(ranks.size()) == parts_.size;
     if (all && parts_.whole) {
       return make_backend_wire(
-          parts_.whole->backend, parts_.whole->device, parts_.whole->owner);
+          parts_.whole->backend, parts_.whole->device, parts_.whole->owner,
+          parts_.store ? gloo_wire(ranks, key) : nullptr);
     }
     TORCH_CHECK_NOT_IMPLEMENTED(
         parts_.store, key, ", rank ", parts_.rank,
         ": a smaller group, or one in another order, is made through the "
         "process group's store, but it has none; use the whole group, or a "
         "process group that was made with a store");
-    if (parts_.devices.empty()) {
-      parts_.devices = gloo_devices(parts_.interface);
-    }
-    const auto place = std::find(ranks.begin(), ranks.end(), parts_.rank);
-    return make_gloo_wire(
-        c10::make_intrusive<::c10d::PrefixStore>(key, parts_.store),
-        parts_.devices, place - ranks.begin(),
-        static_cast<int64_t>(ranks.size()));
+    return gloo_wire(ranks, key);
   }
 
   void tell(const std::vector<int64_t>& /*ranks*/, const News& news) noexcept
@@ -93,6 +87,18 @@ class C10dNetwork final : public Network {
   }
 
  private:
+  std::unique_ptr<Wire> gloo_wire(
+      const std::vector<int64_t>& ranks, const std::string& key) {
+    if (parts_.devices.empty()) {
+      parts_.devices = gloo_devices(parts_.interface);
+    }
+    const auto place = std::find(ranks.begin(), ranks.end(), parts_.rank);
+    return make_gloo_wire(
+        c10::make_intrusive<::c10d::PrefixStore>(key, parts_.store),
+        parts_.devices, place - ranks.begin(),
+        static_cast<int64_t>(ranks.size()));
+  }
+
   NetworkParts parts_;
   std::optional<StoreNews> news_;
 };
@@ -102,6 +108,17 @@ class C10dNetwork final : public Network {
 // the ranks count their networks in the store.
 StorePtr store_beside(const ::c10d::ProcessGroup& group) {
   StorePtr store = group.getStore();
+  // Python puts a prefix before no store at all for MPI.
+  for (auto inner = store; inner;) {
+    auto* prefix = dynamic_cast<::c10d::PrefixStore*>(inner.get());
+    if (prefix == nullptr) {
+      break;
+    }
+    inner = prefix->getUnderlyingStore();
+    if (!inner) {
+      return inner;
+    }
+  }
   if (!store) {
     return store;
   }
@@ -124,11 +141,8 @@ BackendPtr cpu_backend(::c10d::ProcessGroup& group) {
 
 // The devices of the program's Gloo: it knows what network the ranks share.
 GlooDevices devices_of(const BackendPtr& backend) {
-  const auto* gloo = dynamic_cast<::c10d::ProcessGroupGloo*>(backend.get());
-  return gloo == nullptr ? GlooDevices()
-                         : const_cast<::c10d::ProcessGroupGloo*>(gloo)
-                               ->getOptions()
-                               ->devices;
+  auto* gloo = dynamic_cast<::c10d::ProcessGroupGloo*>(backend.get());
+  return gloo == nullptr ? GlooDevices() : gloo->getOptions()->devices;
 }
 
 // A device backend: a part of our own where it can be split off.

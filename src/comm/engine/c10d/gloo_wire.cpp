@@ -32,6 +32,7 @@ constexpr auto kWaitTimeout = std::chrono::hours(24);
 constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
 // Transfers travel under this tag, messages under those below.
 constexpr int kTransferTag = 0x3fffffff;
+constexpr const char* kClosed = "the connections of the group are closed";
 
 /// One message from or to a place.
 struct Leg {
@@ -106,6 +107,8 @@ class Message {
   void abort() noexcept {
     if (work_) {
       work_->abort();
+    } else {
+      progress_.fail(kClosed);
     }
   }
   const Progress& progress() const { return progress_; }
@@ -113,7 +116,7 @@ class Message {
  private:
   void wait() noexcept {
     try {
-      work_->wait() ? progress_.succeed() : progress_.fail("closed");
+      work_->wait() ? progress_.succeed() : progress_.fail(kClosed);
     } catch (const std::exception& error) {
       progress_.fail(error.what());
     }
@@ -228,6 +231,9 @@ class GlooWire final : public Wire {
       for (const auto& message : messages_) {
         message->abort();
       }
+      for (const auto& transfer : std::exchange(queue_, {})) {
+        transfer->progress.fail(kClosed);
+      }
     }
     store_->stop();
     changed_.notify_all();
@@ -274,6 +280,9 @@ class GlooWire final : public Wire {
       transfer->phases = std::move(phases);
     }
     const Lock lock(mutex_);
+    if (closed_) {
+      throw std::runtime_error(kClosed);
+    }
     queue_.push_back(transfer);
     changed_.notify_all();
     return std::make_unique<TransferTransit>(std::move(transfer));
@@ -284,6 +293,9 @@ class GlooWire final : public Wire {
         static_cast<uint64_t>(tag) % static_cast<uint64_t>(kTransferTag));
     auto message = std::make_shared<Message>(leg, short_tag);
     const Lock lock(mutex_);
+    if (closed_) {
+      throw std::runtime_error(kClosed);
+    }
     std::erase_if(
         messages_, [](const auto& known) { return known.use_count() == 1; });
     messages_.push_back(message);
@@ -341,7 +353,7 @@ class GlooWire final : public Wire {
       for (const auto& legs : transfer.phases) {
         for (const WorkPtr& work : start(legs)) {
           if (!work->wait()) {
-            throw std::runtime_error("closed");
+            throw std::runtime_error(kClosed);
           }
         }
       }
@@ -358,7 +370,7 @@ class GlooWire final : public Wire {
     under_way_.clear();
     for (const Leg& leg : legs) {
       if (closed_) {
-        throw std::runtime_error("closed");
+        throw std::runtime_error(kClosed);
       }
       under_way_.push_back(leg.start(*group_, kTransferTag));
     }

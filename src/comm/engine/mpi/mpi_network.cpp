@@ -71,6 +71,7 @@ class MpiTransit final : public Transit {
   }
   void receive(void* data, int64_t bytes, int64_t rank) {
     in_pieces(bytes, [&](int64_t begin, int size) {
+      receives_.push_back(requests_.size());
       check(
           MPI_Irecv(
               static_cast<char*>(data) + begin, size, MPI_BYTE,
@@ -88,6 +89,14 @@ class MpiTransit final : public Transit {
         "MPI_Testall");
     return flag != 0;
   }
+  // Sends cannot be taken back.
+  void cancel() noexcept override {
+    for (const size_t i : receives_) {
+      if (requests_[i] != MPI_REQUEST_NULL) {
+        MPI_Cancel(&requests_[i]);
+      }
+    }
+  }
 
  private:
   template <class F>
@@ -100,6 +109,7 @@ class MpiTransit final : public Transit {
   MPI_Comm comm_;
   int tag_;
   std::vector<MPI_Request> requests_;
+  std::vector<size_t> receives_;  // among them
 };
 
 class MpiWire final : public Wire {
@@ -187,8 +197,6 @@ class MpiWire final : public Wire {
     transit->receive(data, bytes, ranks_[static_cast<size_t>(place)]);
     return transit;
   }
-  // Messages under way cannot be taken back; their tensors live on, see
-  // ProcessWorld.
   void close() noexcept override {}
 
  private:

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <base/hash.h>
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include "comm/engine/reduce.h"
 
@@ -36,34 +37,65 @@ const void* input_of(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr() : nullptr;
 }
 
+class Both final : public Transit {
+ public:
+  Both(TransitPtr first, TransitPtr second)
+      : first_(std::move(first)), second_(std::move(second)) {}
+  bool done() override {
+    const bool first = first_->done();
+    return second_->done() && first;
+  }
+  void cancel() noexcept override {
+    first_->cancel();
+    second_->cancel();
+  }
+
+ private:
+  TransitPtr first_;
+  TransitPtr second_;
+};
+
+TransitPtr both(TransitPtr first, TransitPtr second) {
+  return std::make_unique<Both>(std::move(first), std::move(second));
+}
+
 }  // namespace
 
 uint64_t ProcessGroupState::number() const {
-  return base::hash_combine(0, ranks) | 1;
+  return base::hash_combine(generation, ranks) | 1;
+}
+
+std::string ProcessGroupState::key() const {
+  const std::string text = describe_group(ranks);
+  return generation == 0 ? text : text + " " + std::to_string(generation);
+}
+
+ProcessGroupState::Lane& ProcessGroupState::lane_of(
+    const CollectiveCall& call) {
+  return is_point_to_point(call.kind) ? lanes_[{call.kind, call.peer, call.tag}]
+                                      : lanes_[{CallKind::kBarrier, -1, 0}];
 }
 
 ProcessCall::ProcessCall(
     std::shared_ptr<ProcessGroupState> of, CollectiveCall what,
     Clock::time_point started)
-    : group_(std::move(of)), call_(std::move(what)), started_(started) {
-  if (is_point_to_point(call_.kind)) {
-    label_ = "message";
-  } else {
-    sequence_ = group_->calls++;
-    label_ = "call " + std::to_string(sequence_);
-  }
+    : group_(std::move(of)),
+      call_(std::move(what)),
+      started_(started),
+      lane_(group_->lane_of(call_)),
+      sequence_(lane_.calls++) {
+  label_ = is_point_to_point(call_.kind) ? "message"
+                                         : "call " + std::to_string(sequence_);
 }
 
-// Transfers of a group start in the same order on all ranks: a collective waits
-// until the one before it has started its last.
+// Transfers of a lane start in the same order on all ranks: a call waits until
+// the one before it has started its last.
 bool ProcessCall::has_turn() const {
-  return is_point_to_point(call_.kind) || group_->next == sequence_;
+  return lane_.next == sequence_;
 }
 
 void ProcessCall::end_turn() {
-  if (!is_point_to_point(call_.kind)) {
-    group_->next = sequence_ + 1;
-  }
+  lane_.next = sequence_ + 1;
 }
 
 void ProcessCall::advance() {
@@ -93,6 +125,17 @@ void ProcessCall::advance() {
 void ProcessCall::fail(const std::string& reason) {
   if (!complete() && error_.empty()) {
     error_ = reason;
+    if (transit_ != nullptr) {
+      transit_->cancel();
+    }
+  }
+}
+
+bool ProcessCall::settled() {
+  try {
+    return transit_ == nullptr || transit_->done();
+  } catch (const std::exception&) {
+    return true;
   }
 }
 
@@ -102,19 +145,22 @@ void ProcessCall::raise() const {
       describe_group(group_->ranks), ", rank ", group_->rank(), ": ", error_);
 }
 
-// Records of a send and its receive travel ahead of the data; those of a
-// collective go from each rank to each other.
+// A rank says to each other one what it called; sender and receiver of a
+// message say it to each other, so a send is complete when it was received.
 void ProcessCall::start_facts() {
   Wire& wire = *group_->wire;
   constexpr auto kSize = static_cast<int64_t>(sizeof(CallRecord));
-  if (call_.kind == CallKind::kSend) {
-    said_ = {record_for(call_, *group_, 0, call_.peer)};
-    transit_ = wire.send(said_.data(), kSize, call_.peer, call_.tag);
-    return;
-  }
-  if (call_.kind == CallKind::kRecv) {
+  if (is_point_to_point(call_.kind)) {
+    const bool sends = call_.kind == CallKind::kSend;
+    said_ = {record_for(call_, *group_, sequence_, call_.peer)};
     heard_.resize(1);
-    transit_ = wire.receive(heard_.data(), kSize, call_.peer, call_.tag);
+    transit_ = both(
+        wire.send(
+            said_.data(), kSize, call_.peer,
+            sends ? forward_tag() : backward_tag()),
+        wire.receive(
+            heard_.data(), kSize, call_.peer,
+            sends ? backward_tag() : forward_tag()));
     return;
   }
   const auto size = static_cast<size_t>(group_->size());
@@ -127,24 +173,28 @@ void ProcessCall::start_facts() {
   transit_ = wire.all_to_all(said_.data(), counts, heard_.data(), counts);
 }
 
+// The place that said heard_[i].
+int64_t ProcessCall::place_of(size_t i) const {
+  return is_point_to_point(call_.kind) ? call_.peer : static_cast<int64_t>(i);
+}
+
 void ProcessCall::check_facts() const {
-  if (call_.kind == CallKind::kSend) {
-    return;
-  }
   for (size_t i = 0; i < heard_.size(); ++i) {
     const CallRecord& theirs = heard_[i];
-    const bool is_message = call_.kind == CallKind::kRecv;
-    const int64_t place = is_message ? call_.peer : static_cast<int64_t>(i);
+    const int64_t place = place_of(i);
     const CallFacts mine = facts_of(call_, place);
     std::string topic = disagreement(mine, theirs.facts);
     if (topic.empty() && theirs.sequence != sequence_) {
       topic = "the number of calls so far";
     }
-    TORCH_CHECK_WITH(
-        DistBackendError, topic.empty(), label_, ": ranks disagree on ", topic,
-        "; rank ", group_->rank(), " called ", describe(call_), ", rank ",
-        group_->ranks[static_cast<size_t>(place)], " called ", theirs.text,
-        "; every rank of a group must make the same calls in the same order");
+    if (!topic.empty()) {
+      throw Disagreement(c10::str(
+          label_, ": ranks disagree on ", topic, "; rank ", group_->rank(),
+          " called ", describe(call_), ", rank ",
+          group_->ranks[static_cast<size_t>(place)], " called ", theirs.text,
+          "; every rank of a group must make the same calls in the same "
+          "order"));
+    }
   }
 }
 
@@ -250,11 +300,13 @@ void ProcessCall::start_data() {
     }
     case CallKind::kSend:
       transit_ = wire.send(
-          input_of(call_.input), nbytes(call_.input), call_.peer, call_.tag);
+          input_of(call_.input), nbytes(call_.input), call_.peer,
+          forward_tag());
       return;
     case CallKind::kRecv:
       transit_ = wire.receive(
-          data_of(call_.output), nbytes(call_.output), call_.peer, call_.tag);
+          data_of(call_.output), nbytes(call_.output), call_.peer,
+          forward_tag());
       return;
     case CallKind::kBarrier:
       return;
@@ -320,7 +372,6 @@ void ProcessCall::move_to_device() const {
 }
 
 std::vector<int64_t> ProcessCall::missing() const {
-  const int64_t own = call_.kind == CallKind::kRecv ? -1 : group_->place;
   std::vector<int64_t> ranks;
   if (stage_ == Stage::kFacts) {
     for (const int64_t place : group_->wire->absent()) {
@@ -331,11 +382,8 @@ std::vector<int64_t> ProcessCall::missing() const {
     return ranks;
   }
   for (size_t i = 0; i < heard_.size() && stage_ == Stage::kFacts; ++i) {
-    if (heard_[i].group == 0 && static_cast<int64_t>(i) != own) {
-      ranks.push_back(
-          call_.kind == CallKind::kRecv
-              ? group_->ranks[static_cast<size_t>(call_.peer)]
-              : group_->ranks[i]);
+    if (heard_[i].group == 0 && place_of(i) != group_->place) {
+      ranks.push_back(group_->ranks[static_cast<size_t>(place_of(i))]);
     }
   }
   return ranks;

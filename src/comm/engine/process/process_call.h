@@ -4,8 +4,11 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "comm/engine/call.h"
@@ -16,20 +19,33 @@ namespace tessera::detail {
 /// A group as one of its ranks knows it.
 class ProcessGroupState {
  public:
-  ProcessGroupState(std::vector<int64_t> global_ranks, int64_t my_place)
-      : ranks(std::move(global_ranks)), place(my_place) {}
+  ProcessGroupState(
+      std::vector<int64_t> global_ranks, int64_t my_place, uint64_t rebuilt)
+      : ranks(std::move(global_ranks)), place(my_place), generation(rebuilt) {}
 
   const std::vector<int64_t> ranks;  // global, in group order
   const int64_t place;
+  const uint64_t generation;   // how often it was rebuilt
   std::unique_ptr<Wire> wire;  // made by the first call
-  uint64_t calls = 0;          // collectives so far
-  uint64_t next = 0;           // the collective whose turn it is on the wire
   std::string broken;          // why no further call is possible
+
+  /// Calls that reach the wire one after the other: collectives; messages of
+  /// one direction, peer and tag.
+  struct Lane {
+    uint64_t calls = 0;  // so far
+    uint64_t next = 0;   // the one whose turn it is
+  };
+  Lane& lane_of(const CollectiveCall& call);
 
   int64_t size() const { return static_cast<int64_t>(ranks.size()); }
   int64_t rank() const { return ranks[static_cast<size_t>(place)]; }
   /// Returns the number that its ranks know it by.
   uint64_t number() const;
+  /// Returns the name that its ranks meet under, used once in a world.
+  std::string key() const;
+
+ private:
+  std::map<std::tuple<CallKind, int64_t, int64_t>, Lane> lanes_;
 };
 
 /// What a rank says about its call to another one, as it travels.
@@ -38,6 +54,11 @@ struct CallRecord {
   uint64_t sequence = 0;  // of a collective in its group
   CallFacts facts = {};
   char text[128] = {};  // describe(), cut off
+};
+
+/// What ranks disagree on; every rank of the call finds out by itself.
+class Disagreement : public std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 class ProcessCall {
@@ -55,7 +76,7 @@ class ProcessCall {
   const std::string& label() const { return label_; }
 
   /// Moves on as far as it can without waiting. Throws what ends the call: a
-  /// disagreement, an error of the wire.
+  /// Disagreement, or an error of the wire.
   void advance();
   bool complete() const { return stage_ == Stage::kComplete; }
   bool failed() const { return !error_.empty(); }
@@ -64,6 +85,8 @@ class ProcessCall {
   void fail(const std::string& reason);
   /// Returns the global ranks that have not been heard of in this call.
   std::vector<int64_t> missing() const;
+  /// Tells whether the transfers of a failed call have ended.
+  bool settled();
   /// Throws why the call failed.
   [[noreturn]] void raise() const;
 
@@ -73,6 +96,10 @@ class ProcessCall {
   bool has_turn() const;
   void end_turn();
   void start_facts();
+  int64_t place_of(size_t i) const;
+  // What goes from sender to receiver, and back.
+  int64_t forward_tag() const { return 2 * call_.tag; }
+  int64_t backward_tag() const { return 2 * call_.tag + 1; }
   void check_facts() const;
   void start_data();
   void finish_data();
@@ -90,7 +117,8 @@ class ProcessCall {
   CollectiveCall call_;
   Clock::time_point started_;
   std::string label_;
-  uint64_t sequence_ = 0;
+  ProcessGroupState::Lane& lane_;
+  uint64_t sequence_;  // in its lane
   Stage stage_ = Stage::kQueued;
   TransitPtr transit_;
   std::vector<CallRecord> said_;   // to each place

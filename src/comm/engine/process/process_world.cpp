@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 
 #include "comm/engine/process/process_call.h"
+#include "comm/engine/process/self_messages.h"
 
 namespace tessera::detail {
 namespace {
@@ -45,7 +46,7 @@ class ProcessWork : public WorkImpl {
   bool done() override { return call_ == nullptr || world_->advance(*call_); }
   void abandon() override {
     if (const auto call = std::exchange(call_, nullptr)) {
-      world_->abandon(*call);
+      world_->abandon(call);
     }
   }
 
@@ -80,6 +81,29 @@ class ProcessCommunicator : public CommunicatorImpl {
   std::shared_ptr<ProcessGroupState> group_;
 };
 
+// Failed calls keep their tensors until no transfer touches them any more,
+// which may be after the end of their world.
+class Unsettled {
+ public:
+  void keep(std::shared_ptr<ProcessCall> call) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    calls_.push_back(std::move(call));
+  }
+  void drop_settled() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::erase_if(calls_, [](const auto& call) { return call->settled(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<ProcessCall>> calls_;
+};
+
+Unsettled& unsettled() {
+  static auto* calls = new Unsettled();  // outlives everything
+  return *calls;
+}
+
 std::string text_of(const std::exception& error) {
   const auto* known = dynamic_cast<const c10::Error*>(&error);
   return known != nullptr ? known->what_without_backtrace() : error.what();
@@ -95,6 +119,10 @@ ProcessWorld::ProcessWorld(
 
 ProcessWorld::~ProcessWorld() {
   leave("");
+  for (const auto& call : active_) {
+    call->fail("the world has ended");
+    unsettled().keep(call);
+  }
 }
 
 std::chrono::milliseconds ProcessWorld::deadline() const {
@@ -113,20 +141,41 @@ std::shared_ptr<CommunicatorImpl> ProcessWorld::communicator(
   auto& group = groups_[ranks];
   if (group == nullptr) {
     const auto place = std::find(ranks.begin(), ranks.end(), rank());
-    group = std::make_shared<ProcessGroupState>(ranks, place - ranks.begin());
+    group =
+        std::make_shared<ProcessGroupState>(ranks, place - ranks.begin(), 0);
   }
   return std::make_shared<ProcessCommunicator>(
       shared_from_this(), group, logs());
 }
 
+void ProcessWorld::rebuild(const std::vector<int64_t>& ranks) {
+  const Lock lock(mutex_);
+  auto& group = groups_.at(ranks);
+  mark_broken(*group, "it was rebuilt; use the new group");
+  group = std::make_shared<ProcessGroupState>(
+      ranks, group->place, group->generation + 1);
+}
+
+// After a failure only groups that were rebuilt without the failed go on.
+std::string ProcessWorld::failure_of(const ProcessGroupState& group) const {
+  if (group.generation == 0) {
+    return first_failure_;
+  }
+  for (const auto& [rank, text] : failures_) {
+    if (std::find(group.ranks.begin(), group.ranks.end(), rank) !=
+        group.ranks.end()) {
+      return text;
+    }
+  }
+  return "";
+}
+
 void ProcessWorld::check_may_call(
     const ProcessGroupState& group, const CollectiveCall& call) const {
-  std::string reason;
+  std::string reason = failure_of(group);
   if (left_) {
-    reason = "this rank has ended; make no calls after run()";
-  } else if (!failure_.empty()) {
-    reason = failure_;
-  } else if (!group.broken.empty()) {
+    reason = "this rank's body has ended; make no calls after run()";
+  } else if (reason.empty() && !group.broken.empty()) {
     reason = "the group is broken by an earlier failure: " + group.broken;
   }
   TORCH_CHECK_WITH(
@@ -138,38 +187,41 @@ std::shared_ptr<ProcessCall> ProcessWorld::submit(
     const std::shared_ptr<ProcessGroupState>& group, CollectiveCall call) {
   const Lock lock(mutex_);
   hear();
+  flush_withdrawn();
   check_may_call(*group, call);
   auto made = std::make_shared<ProcessCall>(
       group, std::move(call), ProcessCall::Clock::now());
-  try {
-    if (group->wire == nullptr) {
-      group->wire = network_->join(group->ranks, describe_group(group->ranks));
-    }
-    made->advance();
-  } catch (const std::exception& error) {
-    explain_error(*group);
-    break_group(*group, text_of(error));
-    made->fail(group->broken);
-  }
-  if (!made->complete() && !made->failed()) {
-    active_.push_back(made);
-  }
+  active_.push_back(made);
+  advance_or_fail(*made);
+  move_all();
   return made;
+}
+
+void ProcessWorld::advance_or_fail(ProcessCall& call) {
+  ProcessGroupState& group = call.group();
+  try {
+    if (group.wire == nullptr) {
+      group.wire = with_self_messages(
+          network_->join(group.ranks, group.key()), group.place);
+    }
+    call.advance();
+  } catch (const Disagreement& error) {
+    break_group(group, error.what());
+  } catch (const std::exception& error) {
+    explain_error(group);
+    break_group(group, text_of(error));
+  }
 }
 
 void ProcessWorld::move_all() {
   for (const auto& call : std::vector(active_)) {
-    try {
-      call->advance();
-    } catch (const std::exception& error) {
-      explain_error(call->group());
-      break_group(call->group(), text_of(error));
-      call->fail(call->group().broken);
+    if (!call->failed()) {
+      advance_or_fail(*call);
     }
   }
   std::erase_if(active_, [&](const auto& call) {
     if (call->failed()) {
-      abandoned_.push_back(call);
+      unsettled().keep(call);
     }
     return call->complete() || call->failed();
   });
@@ -186,24 +238,49 @@ void ProcessWorld::explain_error(ProcessGroupState& group) {
 }
 
 void ProcessWorld::hear() {
-  for (const Network::News& news : network_->news(/*world=*/0)) {
-    if (news.group != 0) {
-      for (auto& [ranks, group] : groups_) {
-        if (group->number() == news.group) {
-          mark_broken(*group, news.text);
-        }
+  std::vector<Network::News> all;
+  try {
+    all = network_->news(/*world=*/0);
+  } catch (const std::exception& error) {
+    for (auto& [ranks, group] : groups_) {
+      mark_broken(
+          *group, "the ranks cannot hear each other: " + text_of(error));
+    }
+  }
+  for (const Network::News& news : all) {
+    if (news.group == 0) {
+      ended_[static_cast<size_t>(news.rank)] = true;
+      if (!news.text.empty()) {
+        hear_failure(news.rank, news.text);
       }
       continue;
     }
-    ended_[static_cast<size_t>(news.rank)] = true;
-    if (!news.text.empty() && failure_.empty()) {
-      failure_ = "rank " + std::to_string(news.rank) + " failed: " + news.text;
-      for (auto& [ranks, group] : groups_) {
-        mark_broken(*group, failure_);
+    for (auto& [ranks, group] : groups_) {
+      if (group->number() == news.group) {
+        mark_broken(*group, news.text);
       }
     }
   }
-  // A rank that has returned will not make the calls that others wait in.
+  miss_ended_ranks();
+  unsettled().drop_settled();
+}
+
+void ProcessWorld::hear_failure(int64_t rank, const std::string& text) {
+  const std::string reason =
+      "rank " + std::to_string(rank) + " failed: " + text;
+  failures_.emplace(rank, reason);
+  if (first_failure_.empty()) {
+    first_failure_ = reason;
+  }
+  for (auto& [ranks, group] : groups_) {
+    if (!failure_of(*group).empty()) {
+      mark_broken(*group, reason);
+    }
+  }
+}
+
+// A rank that has returned will not make the calls that others wait in.
+void ProcessWorld::miss_ended_ranks() {
   for (const auto& call : std::vector(active_)) {
     for (const int64_t rank : call->missing()) {
       if (ended_[static_cast<size_t>(rank)] && !call->failed()) {
@@ -247,15 +324,21 @@ bool ProcessWorld::advance(ProcessCall& call) {
   return call.complete() || call.failed();
 }
 
-void ProcessWorld::abandon(ProcessCall& call) {
+void ProcessWorld::abandon(const std::shared_ptr<ProcessCall>& call) {
   const Lock lock(mutex_);
   move_all();
-  if (!call.complete() && !call.failed()) {
-    break_group(
-        call.group(),
-        call.label() + " was given up by rank " + std::to_string(rank()) +
-            " while an exception passed through it; wait() for a Work before "
-            "code that may throw");
+  withdrawn_.push_back(call);
+}
+
+void ProcessWorld::flush_withdrawn() {
+  for (const auto& call : std::exchange(withdrawn_, {})) {
+    if (!call->complete() && !call->failed()) {
+      break_group(
+          call->group(),
+          call->label() + " was given up by rank " + std::to_string(rank()) +
+              " while an exception passed through it; wait() for a Work before "
+              "code that may throw");
+    }
   }
 }
 
@@ -298,12 +381,15 @@ void ProcessWorld::mark_broken(
 
 bool ProcessWorld::heard_failure() const {
   const Lock lock(mutex_);
-  return !failure_.empty();
+  return !first_failure_.empty();
 }
 
 void ProcessWorld::leave(const std::string& error) {
   const Lock lock(mutex_);
   if (!std::exchange(left_, true)) {
+    if (error.empty()) {
+      flush_withdrawn();
+    }
     std::vector<int64_t> others(static_cast<size_t>(size()));
     std::iota(others.begin(), others.end(), int64_t{0});
     network_->tell(others, {.rank = rank(), .text = error});

@@ -11,7 +11,8 @@
 //   3. end     results are copied to an accelerator where they belong there
 // What ends a call that cannot complete: a disagreement, an error of the wire,
 // news of another rank, the deadline. The group is broken then: its wire is
-// closed, later calls throw at once, and the others are told.
+// closed, later calls throw at once, and the others are told. The failure of a
+// rank breaks all groups; those rebuilt without it go on.
 #pragma once
 
 #include <chrono>
@@ -45,6 +46,7 @@ class ProcessWorld : public WorldImpl,
   void set_deadline(std::chrono::milliseconds deadline) override;
   std::shared_ptr<CommunicatorImpl> communicator(
       const std::vector<int64_t>& ranks) override;
+  void rebuild(const std::vector<int64_t>& ranks) override;
 
   /// Starts a call; see Note [A call between processes].
   std::shared_ptr<ProcessCall> submit(
@@ -53,8 +55,9 @@ class ProcessWorld : public WorldImpl,
   void wait(ProcessCall& call);
   /// Moves all calls on; tells whether wait() would return at once.
   bool advance(ProcessCall& call);
-  /// Gives a call up: an exception passes through this rank.
-  void abandon(ProcessCall& call);
+  /// Gives a call up: an exception passes through this rank. If that leaves the
+  /// rank, its message counts; else the call's group breaks.
+  void abandon(const std::shared_ptr<ProcessCall>& call);
 
   /// Tells the others that this rank has ended, by an error or normally.
   void leave(const std::string& error);
@@ -67,8 +70,15 @@ class ProcessWorld : public WorldImpl,
 
   void check_may_call(
       const ProcessGroupState& group, const CollectiveCall& call) const;
+  /// Returns why a group cannot work: a rank of it has failed.
+  std::string failure_of(const ProcessGroupState& group) const;
+  /// Moves a call on; what ends it breaks its group.
+  void advance_or_fail(ProcessCall& call);
   void move_all();
   void hear();
+  void hear_failure(int64_t rank, const std::string& text);
+  void miss_ended_ranks();
+  void flush_withdrawn();
   void report_deadline(ProcessCall& call);
   /// Breaks a group for a reason that was found here, and tells its ranks.
   void break_group(ProcessGroupState& group, const std::string& reason);
@@ -81,10 +91,10 @@ class ProcessWorld : public WorldImpl,
   std::chrono::milliseconds deadline_;
   std::map<std::vector<int64_t>, std::shared_ptr<ProcessGroupState>> groups_;
   std::vector<std::shared_ptr<ProcessCall>> active_;
-  /// Failed calls whose transfers may still touch their tensors.
-  std::vector<std::shared_ptr<ProcessCall>> abandoned_;
+  std::vector<std::shared_ptr<ProcessCall>> withdrawn_;  // see abandon()
   std::vector<bool> ended_;  // ranks that have returned from their body
-  std::string failure_;      // "rank 2 failed: ..."
+  std::map<int64_t, std::string> failures_;  // "rank 2 failed: ...", by rank
+  std::string first_failure_;
   bool left_ = false;
 };
 

@@ -10,14 +10,16 @@
 
 namespace tessera::detail {
 
-/// Bytes on their way; their buffers must live until done() has said so, or the
-/// wire is closed.
+/// Bytes on their way; their buffers must live until done() has returned true
+/// or thrown.
 class Transit {
  public:
   virtual ~Transit() = default;
   /// Moves on; tells whether this rank's part is complete. Throws a
   /// std::exception when it never will be.
   virtual bool done() = 0;
+  /// Asks for an early end; done() still says when buffers are free.
+  virtual void cancel() noexcept {}
 };
 using TransitPtr = std::unique_ptr<Transit>;
 
@@ -43,8 +45,7 @@ class Wire {
       void* data, int64_t bytes, int64_t place, int64_t tag) = 0;
   /// Returns the places that are known not to have joined yet.
   virtual std::vector<int64_t> absent() { return {}; }
-  /// Ends everything under way, on this rank at once and on the others as far
-  /// as the wire can tell them. Afterwards no buffer is touched.
+  /// Ends what is under way, here and on the others, as far as the wire can.
   virtual void close() noexcept = 0;
 };
 

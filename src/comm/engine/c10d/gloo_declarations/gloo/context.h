@@ -10,7 +10,6 @@ class Context {
   const int rank;
   const int size;
   void setTimeout(std::chrono::milliseconds timeout);
-  void closeConnections();
 };
 
 namespace transport {
