@@ -90,12 +90,7 @@ class TransferTransit final : public Transit {
 class Message {
  public:
   Message(Leg leg, int tag) : leg_(leg), tag_(tag) {}
-  ~Message() {
-    abort();
-    if (waiter_.joinable()) {
-      waiter_.join();
-    }
-  }
+  ~Message() { end(); }
   void start(::c10d::Backend& group) {
     try {
       work_ = leg_.start(group, tag_);
@@ -110,6 +105,14 @@ class Message {
     } else {
       progress_.fail(kClosed);
     }
+  }
+  /// Lets go of the data, and of the connections.
+  void end() noexcept {
+    abort();
+    if (waiter_.joinable()) {
+      waiter_.join();
+    }
+    work_.reset();
   }
   const Progress& progress() const { return progress_; }
 
@@ -241,7 +244,9 @@ class GlooWire final : public Wire {
     if (connected && thread_.joinable()) {
       thread_.join();
     }
-    messages_.clear();
+    for (const auto& message : std::exchange(messages_, {})) {
+      message->end();
+    }
     group_.reset();
   }
 
