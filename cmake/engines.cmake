@@ -18,19 +18,37 @@ function(tessera_engine_mpi)
   install(TARGETS tessera_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()
 
-function(tessera_engine_gloo)
-  add_library(tessera_gloo MODULE comm/engine/c10d/gloo_network.cpp
-    comm/launch.cpp)
-  target_include_directories(tessera_gloo PRIVATE ${PROJECT_SOURCE_DIR}/src)
+# Sets `sources` to the c10d engine's files, or to their stand-in where LibTorch was
+# built without Gloo.
+function(tessera_engine_c10d sources)
+  include(CheckCXXSourceCompiles)
+  find_library(TESSERA_TORCH_CPU torch_cpu REQUIRED HINTS ${torch_libraries})
+  mark_as_advanced(TESSERA_TORCH_CPU)
+  set(CMAKE_REQUIRED_LIBRARIES ${TESSERA_TORCH_CPU})
+  set(CMAKE_REQUIRED_LINK_OPTIONS -Wl,--unresolved-symbols=ignore-in-shared-libs)
+  check_cxx_source_compiles(
+    "namespace c10d { bool getDefaultGlooLazyInit(); }
+     int main() { return c10d::getDefaultGlooLazyInit(); }"
+    TESSERA_HAS_C10D)
+  if(NOT TESSERA_HAS_C10D)
+    message(STATUS "LibTorch has no Gloo: no engine 'c10d'")
+    set(${sources} comm/engine/c10d/without_c10d.cpp PARENT_SCOPE)
+    return()
+  endif()
+  list(TRANSFORM TESSERA_C10D_FILES PREPEND comm/engine/c10d/)
+  set(${sources} ${TESSERA_C10D_FILES} PARENT_SCOPE)
+endfunction()
+
+# What a file that includes c10d's headers is compiled with.
+function(tessera_uses_c10d)
+  # Without them the headers are empty.
+  set_source_files_properties(${ARGN} PROPERTIES
+    COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO")
   # Declarations of our own where gloo's headers are not installed.
   include(CheckIncludeFileCXX)
   check_include_file_cxx(gloo/config.h TESSERA_HAS_GLOO_HEADERS)
   if(NOT TESSERA_HAS_GLOO_HEADERS)
-    target_include_directories(tessera_gloo SYSTEM PRIVATE
+    set_source_files_properties(${ARGN} PROPERTIES INCLUDE_DIRECTORIES
       ${PROJECT_SOURCE_DIR}/src/comm/engine/c10d/gloo_declarations)
   endif()
-  target_compile_features(tessera_gloo PRIVATE cxx_std_20)
-  target_link_libraries(tessera_gloo PRIVATE
-    $<BUILD_INTERFACE:tessera_warnings> torch)
-  install(TARGETS tessera_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()

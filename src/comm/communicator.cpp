@@ -400,6 +400,7 @@ Communicator Communicator::split(int64_t color, int64_t key) const {
   }
   auto group = impl.subgroup(places);
   group->random = impl.random;
+  group->of_world = impl.of_world;
   return Communicator(std::move(group));
 }
 

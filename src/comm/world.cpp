@@ -96,6 +96,7 @@ Communicator World::communicator(const std::vector<int64_t>& ranks) const {
       ": only ranks of a group may ask for it");
   auto made = impl_->communicator(ranks);
   made->random = impl_->random;
+  made->of_world = impl_;
   return Communicator(std::move(made));
 }
 

@@ -38,6 +38,8 @@ class WorkImpl {
   int exceptions_ = std::uncaught_exceptions();
 };
 
+class WorldImpl;
+
 /// One rank's view of a group.
 class CommunicatorImpl {
  public:
@@ -59,6 +61,8 @@ class CommunicatorImpl {
 
   /// The counters that calls are stamped with; set by the front end.
   std::shared_ptr<const RandomCounters> random;
+  /// The world that the group is part of; set by the front end.
+  std::shared_ptr<WorldImpl> of_world;
 
  private:
   std::shared_ptr<CallLogs> logs_;

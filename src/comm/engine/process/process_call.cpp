@@ -265,8 +265,16 @@ void ProcessCall::move_to_host() {
 
 std::vector<int64_t> ProcessCall::missing() const {
   std::vector<int64_t> ranks;
+  if (stage_ == Stage::kFacts) {
+    for (const int64_t place : group_->wire->absent()) {
+      ranks.push_back(group_->ranks[static_cast<size_t>(place)]);
+    }
+  }
+  if (!ranks.empty()) {
+    return ranks;
+  }
   for (size_t i = 0; i < heard_.size() && stage_ == Stage::kFacts; ++i) {
-    if (heard_[i].group == 0) {
+    if (heard_[i].group == 0 && place_of(i) != group_->place) {
       ranks.push_back(group_->ranks[static_cast<size_t>(place_of(i))]);
     }
   }

@@ -9,6 +9,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include "comm/engine/c10d/c10d_network.h"
 #include "comm/engine/threads.h"
 
 namespace tessera::detail {
@@ -52,7 +53,11 @@ MakeNetwork find_plugin(const std::string& engine) {
 }  // namespace
 
 std::unique_ptr<Network> load_network(
-    const std::string& engine, const Launch& launch) {
+    const std::string& engine, const Launch& launch,
+    std::chrono::milliseconds deadline) {
+  if (engine == "gloo") {
+    return open_gloo_network(launch, deadline);
+  }
   std::unique_ptr<Network> network(find_plugin(engine)());
   TORCH_CHECK_VALUE(
       network->rank() == launch.rank && network->size() == launch.size,
@@ -75,7 +80,8 @@ std::shared_ptr<ProcessWorld> this_process(
       engine != Engine::kThreads) {
     if (const auto launch = find_launch()) {
       world = std::make_shared<ProcessWorld>(
-          load_network(wanted_engine(engine, *launch), *launch), deadline);
+          load_network(wanted_engine(engine, *launch), *launch, deadline),
+          deadline);
     }
   }
   looked = true;

@@ -34,8 +34,10 @@ void run_process_ranks(
 /// before it leaves.
 void run_as_process(ProcessWorld& world, const std::function<void()>& body);
 
-/// Loads the engine of a name ("mpi", "gloo"); an error where it is not there.
+/// Opens the engine of a name ("mpi", "gloo"); an error where it is not there,
+/// or where a rank that it needs does not start within the deadline.
 std::unique_ptr<Network> load_network(
-    const std::string& engine, const Launch& launch);
+    const std::string& engine, const Launch& launch,
+    std::chrono::milliseconds deadline);
 
 }  // namespace tessera::detail

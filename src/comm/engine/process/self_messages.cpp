@@ -84,6 +84,7 @@ class SelfMessages final : public Wire {
     box.deliver();
     return std::make_unique<Delivery>(std::move(reader));
   }
+  std::vector<int64_t> absent() override { return wire_->absent(); }
   void close() noexcept override {
     boxes_.clear();
     wire_->close();

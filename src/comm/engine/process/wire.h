@@ -43,6 +43,8 @@ class Wire {
       const void* data, int64_t bytes, int64_t place, int64_t tag) = 0;
   virtual TransitPtr receive(
       void* data, int64_t bytes, int64_t place, int64_t tag) = 0;
+  /// Returns the places that are known not to have joined yet.
+  virtual std::vector<int64_t> absent() { return {}; }
   /// Ends what is under way, here and on the others, as far as the wire can.
   virtual void close() noexcept = 0;
 };

@@ -1,0 +1,209 @@
+// Note [What travels over a program's group]
+// Where the group has a store and can do CPU tensors by Gloo, nothing does: the
+// network opens Gloo groups of its own through the store. So calls cannot come
+// between the program's own calls on the group, and a failure closes our
+// connections and not the program's.
+// Other backends (MPI, UCC, vendors') move the calls of the whole group
+// themselves, staged by a BackendWire; one for devices only is split off where
+// it can be (NCCL), so that a failure aborts our part alone. Smaller groups and
+// messages are Gloo's, through the store, in any case: splitting a backend
+// needs all its ranks, and a group is joined by its own ranks only.
+#include "comm/engine/c10d/c10d_network.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "comm/engine/c10d/backend_wire.h"
+#include "comm/engine/c10d/gloo_wire.h"
+#include "comm/engine/c10d/job_store.h"
+#include "comm/engine/c10d/store_news.h"
+
+namespace tessera::detail {
+namespace {
+
+using BackendPtr = c10::intrusive_ptr<::c10d::Backend>;
+using GroupPtr = c10::intrusive_ptr<::c10d::ProcessGroup>;
+
+/// What moves the calls of a whole group, where Gloo does not.
+struct WholeGroup {
+  BackendPtr backend;
+  c10::Device device;
+  BackendOwner owner;
+};
+
+struct NetworkParts {
+  std::string name;
+  int64_t rank;
+  int64_t size;
+  StorePtr store;         // may be missing beside a WholeGroup
+  GlooDevices devices;    // of Gloo groups; empty: those of `interface`
+  std::string interface;  // "": loopback
+  std::optional<WholeGroup> whole;
+};
+
+class C10dNetwork final : public Network {
+ public:
+  explicit C10dNetwork(NetworkParts parts) : parts_(std::move(parts)) {
+    if (parts_.store) {
+      news_.emplace(parts_.store, parts_.rank, parts_.size);
+    }
+  }
+
+  int64_t rank() const override { return parts_.rank; }
+  int64_t size() const override { return parts_.size; }
+  std::string name() const override { return parts_.name; }
+
+  std::unique_ptr<Wire> join(
+      const std::vector<int64_t>& ranks, const std::string& key) override {
+    const bool all = std::is_sorted(ranks.begin(), ranks.end()) &&
+                     static_cast<int64_t>(ranks.size()) == parts_.size;
+    if (all && parts_.whole) {
+      return make_backend_wire(
+          parts_.whole->backend, parts_.whole->device, parts_.whole->owner,
+          parts_.store ? gloo_wire(ranks, key) : nullptr);
+    }
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        parts_.store, key, ", rank ", parts_.rank,
+        ": a smaller group, or one in another order, is made through the "
+        "process group's store, but it has none; use the whole group, or a "
+        "process group that was made with a store");
+    return gloo_wire(ranks, key);
+  }
+
+  void tell(const std::vector<int64_t>& /*ranks*/, const News& news) noexcept
+      override {
+    if (news_) {
+      news_->tell(news);
+    }
+  }
+  std::vector<News> news(uint64_t world) override {
+    return news_ ? news_->news(world) : std::vector<News>();
+  }
+
+ private:
+  std::unique_ptr<Wire> gloo_wire(
+      const std::vector<int64_t>& ranks, const std::string& key) {
+    if (parts_.devices.empty()) {
+      parts_.devices = gloo_devices(parts_.interface);
+    }
+    const auto place = std::find(ranks.begin(), ranks.end(), parts_.rank);
+    return make_gloo_wire(
+        c10::make_intrusive<::c10d::PrefixStore>(key, parts_.store),
+        parts_.devices, place - ranks.begin(),
+        static_cast<int64_t>(ranks.size()));
+  }
+
+  NetworkParts parts_;
+  std::optional<StoreNews> news_;
+};
+
+// A connection of our own to the group's store: a wait of the program in its
+// one blocks that for all threads. Under a number that only this network has:
+// the ranks count their networks in the store.
+StorePtr store_beside(const ::c10d::ProcessGroup& group) {
+  StorePtr store = group.getStore();
+  // Python puts a prefix before no store at all for MPI.
+  for (auto inner = store; inner;) {
+    auto* prefix = dynamic_cast<::c10d::PrefixStore*>(inner.get());
+    if (prefix == nullptr) {
+      break;
+    }
+    inner = prefix->getUnderlyingStore();
+    if (!inner) {
+      return inner;
+    }
+  }
+  if (!store) {
+    return store;
+  }
+  try {
+    store = store->clone();
+  } catch (const std::exception&) {
+    store = group.getStore();  // a store written in Python
+  }
+  store = c10::make_intrusive<::c10d::PrefixStore>("tessera", store);
+  const int64_t number =
+      store->add("networks of rank " + std::to_string(group.getRank()), 1);
+  return c10::make_intrusive<::c10d::PrefixStore>(
+      std::to_string(number), std::move(store));
+}
+
+BackendPtr cpu_backend(::c10d::ProcessGroup& group) {
+  return group.hasBackendForDeviceType(at::kCPU) ? group.getBackend(at::kCPU)
+                                                 : BackendPtr();
+}
+
+// The devices of the program's Gloo: it knows what network the ranks share.
+GlooDevices devices_of(const BackendPtr& backend) {
+  auto* gloo = dynamic_cast<::c10d::ProcessGroupGloo*>(backend.get());
+  return gloo == nullptr ? GlooDevices() : gloo->getOptions()->devices;
+}
+
+// A device backend: a part of our own where it can be split off.
+WholeGroup device_group(::c10d::ProcessGroup& group) {
+  const auto devices = group.getDeviceTypes();
+  TORCH_CHECK_VALUE(
+      !devices.empty(), "from_process_group, rank ", group.getRank(),
+      ": the process group has no backend; call setBackend() first");
+  const c10::DeviceType type = devices[0].type();
+  BackendPtr backend = group.getBackend(type);
+  const c10::Device device = group.getBoundDeviceId().value_or(type);
+  if (!backend->supportsSplitting()) {
+    return {std::move(backend), device, BackendOwner::kProgram};
+  }
+  std::vector<int> ranks(static_cast<size_t>(group.getSize()));
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    ranks[r] = static_cast<int>(r);
+  }
+  const GroupPtr part = group.splitGroup(
+      ranks, std::nullopt, std::nullopt, std::nullopt, "tessera");
+  return {part->getBackend(type), device, BackendOwner::kWire};
+}
+
+}  // namespace
+
+std::unique_ptr<Network> open_gloo_network(
+    const Launch& launch, std::chrono::milliseconds deadline) {
+  std::string interface = gloo_interface(launch);
+  return std::make_unique<C10dNetwork>(NetworkParts{
+      .name = "gloo",
+      .rank = launch.rank,
+      .size = launch.size,
+      .store = open_job_store(find_meeting_point(launch), launch, deadline),
+      .devices = {},
+      .interface = std::move(interface),
+      .whole = {}});
+}
+
+std::unique_ptr<Network> open_group_network(const GroupPtr& group) {
+  NetworkParts parts{
+      .name = "c10d",
+      .rank = group->getRank(),
+      .size = group->getSize(),
+      .store = store_beside(*group),
+      .devices = {},
+      .interface = {},
+      .whole = {}};
+  for (const char* name : {"TESSERA_INTERFACE", "GLOO_SOCKET_IFNAME"}) {
+    if (parts.interface.empty()) {
+      parts.interface = environment(name);
+    }
+  }
+  const BackendPtr cpu = cpu_backend(*group);
+  if (!cpu) {
+    parts.whole = device_group(*group);
+  } else if (cpu->getBackendName() != "gloo" || !parts.store) {
+    parts.whole = WholeGroup{cpu, at::kCPU, BackendOwner::kProgram};
+  } else {
+    parts.devices = devices_of(cpu);
+  }
+  return std::make_unique<C10dNetwork>(std::move(parts));
+}
+
+}  // namespace tessera::detail
