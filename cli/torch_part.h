@@ -68,6 +68,22 @@ struct BenchRound {
   BenchHost host;
 };
 
+/// Every side of a collective counts as large as its larger one: of 16 MiB in
+/// all, an all_gather on 4 ranks takes 4 from each. The small size is one f32
+/// per run: 4 bytes from or to each rank.
+struct CommBenchOptions {
+  int64_t mebibytes = 16;
+  int repeats = 5;       // of each collective in a round
+  int small_calls = 50;  // in one go, at the small size
+};
+
+/// The seconds of one call: the slowest rank, median over the repeats.
+struct CommTime {
+  std::string collective;  // "all_gather"
+  bool large = false;
+  double seconds = 0;
+};
+
 /// Called after each step; from one thread at a time.
 using DemoProgress = std::function<void(bool sharded, int step, double loss)>;
 
@@ -76,6 +92,9 @@ struct TorchPart {
   std::vector<Check> (*inspect)();
   DemoResult (*train)(const DemoOptions& options, const DemoProgress& progress);
   BenchRound (*bench_redistribute)(const BenchOptions& options);
+  /// Measures as the ranks that this process hosts; the times where rank 0 is
+  /// among them, else nothing.
+  std::vector<CommTime> (*bench_comm)(const CommBenchOptions& options);
 };
 
 /// Loads the library; throws std::runtime_error with the loader's words.

@@ -2,18 +2,29 @@
 // for data and one for news.
 //
 // Note [Messages instead of MPI's collectives]
-// A group needs no communicator of its own: the tag of its messages is a hash
-// of its ranks, so that joining one is no collective, and ranks that start
-// calls of different groups in different orders do not wait for each other.
-// Between ranks of one host a round of messages is as fast as MPI's own
-// collectives, and reductions have a fixed order (benchmarks: tessera bench
-// comm).
+// A group has a tag instead of a communicator of its own. MPI_Comm_create_group
+// blocks until all its ranks call it: it would ignore deadlines, and ranks that
+// start calls of two groups in different orders, as asynchronous calls may,
+// would wait for each other forever. Reductions need a fixed order, which MPI's
+// own do not promise. Between ranks of one host a round of messages is as fast
+// as MPI's collectives (tessera bench comm).
+//
+// Note [Tags that meet]
+// A tag is a hash of the group, or of the group and a message's tag, so two may
+// be equal. Messages of one pair and tag arrive in the order they were sent, so
+// they can be mistaken only while a rank sends on both. That rank refuses to
+// start the second transfer (ActiveTags). A rank that receives on one while the
+// other sends on the other finds a foreign group in the record that begins
+// every call (ProcessCall::check_facts). So equal tags are an error, with 2^31
+// tags a rare one, and never wrong data.
 #include <mpi.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -26,6 +37,17 @@ namespace {
 
 // Counts of MPI are 31-bit: longer messages go in several.
 constexpr int64_t kMaxMessage = int64_t{1} << 30;
+
+// Lower limits, for the library's own tests.
+int64_t limit(const char* name, int64_t usual) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? usual : std::max<int64_t>(std::atoll(text), 1);
+}
+int64_t max_message() {
+  static const int64_t bytes =
+      std::min(kMaxMessage, limit("TESSERA_MPI_MESSAGE", kMaxMessage));
+  return bytes;
+}
 constexpr int kNewsTag = 1;
 constexpr int kNewsBytes = 2048;
 
@@ -46,10 +68,44 @@ int tag_of(uint64_t key, int upper_bound) {
   return 1 + static_cast<int>(key % static_cast<uint64_t>(upper_bound));
 }
 
+// The tags of transfers under way; see Note [Tags that meet].
+class ActiveTags {
+ public:
+  void add(int tag, uint64_t key) {
+    auto [entry, fresh] = uses_.try_emplace(tag, Use{key, 0});
+    if (!fresh && entry->second.key != key) {
+      throw std::runtime_error(
+          "two transfers under way have the same MPI tag, " +
+          std::to_string(tag) +
+          "; finish the calls of one group, or the messages of one tag, "
+          "before those of the other");
+    }
+    ++entry->second.count;
+  }
+  void remove(int tag) {
+    const auto entry = uses_.find(tag);
+    if (--entry->second.count == 0) {
+      uses_.erase(entry);
+    }
+  }
+
+ private:
+  struct Use {
+    uint64_t key;
+    int64_t count;
+  };
+  std::map<int, Use> uses_;
+};
+
 class MpiTransit final : public Transit {
  public:
-  MpiTransit(MPI_Comm comm, int tag) : comm_(comm), tag_(tag) {}
+  MpiTransit(
+      MPI_Comm comm, std::shared_ptr<ActiveTags> tags, int tag, uint64_t key)
+      : comm_(comm), tags_(std::move(tags)), tag_(tag) {
+    tags_->add(tag, key);
+  }
   ~MpiTransit() override {
+    tags_->remove(tag_);
     for (MPI_Request& request : requests_) {
       if (request != MPI_REQUEST_NULL) {
         MPI_Request_free(&request);
@@ -101,12 +157,13 @@ class MpiTransit final : public Transit {
  private:
   template <class F>
   static void in_pieces(int64_t bytes, F f) {
-    for (int64_t begin = 0; begin < bytes; begin += kMaxMessage) {
-      f(begin, static_cast<int>(std::min(kMaxMessage, bytes - begin)));
+    for (int64_t begin = 0; begin < bytes; begin += max_message()) {
+      f(begin, static_cast<int>(std::min(max_message(), bytes - begin)));
     }
   }
 
   MPI_Comm comm_;
+  std::shared_ptr<ActiveTags> tags_;
   int tag_;
   std::vector<MPI_Request> requests_;
   std::vector<size_t> receives_;  // among them
@@ -115,9 +172,10 @@ class MpiTransit final : public Transit {
 class MpiWire final : public Wire {
  public:
   MpiWire(
-      MPI_Comm comm, std::vector<int64_t> ranks, int64_t place, uint64_t key,
-      int tag_bound)
+      MPI_Comm comm, std::shared_ptr<ActiveTags> tags,
+      std::vector<int64_t> ranks, int64_t place, uint64_t key, int tag_bound)
       : comm_(comm),
+        tags_(std::move(tags)),
         ranks_(std::move(ranks)),
         place_(static_cast<size_t>(place)),
         key_(key),
@@ -200,12 +258,13 @@ class MpiWire final : public Wire {
   void close() noexcept override {}
 
  private:
-  std::unique_ptr<MpiTransit> begin() const {
-    return std::make_unique<MpiTransit>(comm_, tag_of(key_, tag_bound_));
-  }
+  std::unique_ptr<MpiTransit> begin() const { return begin_with(key_); }
   std::unique_ptr<MpiTransit> begin(int64_t tag) const {
-    const uint64_t key = base::hash_combine(key_, static_cast<size_t>(tag) + 1);
-    return std::make_unique<MpiTransit>(comm_, tag_of(key, tag_bound_));
+    return begin_with(base::hash_combine(key_, static_cast<size_t>(tag) + 1));
+  }
+  std::unique_ptr<MpiTransit> begin_with(uint64_t key) const {
+    return std::make_unique<MpiTransit>(
+        comm_, tags_, tag_of(key, tag_bound_), key);
   }
   // The other places, starting behind this one, so that not all ranks send to
   // the same one first.
@@ -223,6 +282,7 @@ class MpiWire final : public Wire {
   }
 
   MPI_Comm comm_;
+  std::shared_ptr<ActiveTags> tags_;
   std::vector<int64_t> ranks_;
   size_t place_;
   uint64_t key_;
@@ -268,6 +328,8 @@ class MpiNetwork final : public Network {
         "MPI_Comm_get_attr");
     tag_bound_ =
         found != 0 ? std::max(*static_cast<int*>(bound) - 1, 32766) : 32766;
+    tag_bound_ = static_cast<int>(
+        std::min<int64_t>(tag_bound_, limit("TESSERA_MPI_TAGS", tag_bound_)));
   }
   // A job in which a rank has failed cannot finalize: others may be gone.
   ~MpiNetwork() override {
@@ -290,7 +352,8 @@ class MpiNetwork final : public Network {
       const std::vector<int64_t>& ranks, const std::string& key) override {
     const auto place = std::find(ranks.begin(), ranks.end(), rank_);
     return std::make_unique<MpiWire>(
-        data_, ranks, place - ranks.begin(), base::hash_bytes(key), tag_bound_);
+        data_, tags_, ranks, place - ranks.begin(), base::hash_bytes(key),
+        tag_bound_);
   }
 
   void tell(
@@ -339,6 +402,7 @@ class MpiNetwork final : public Network {
   MPI_Comm control_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
+  std::shared_ptr<ActiveTags> tags_ = std::make_shared<ActiveTags>();
   int tag_bound_ = 32766;
   bool finalizes_ = false;
   bool failed_ = false;

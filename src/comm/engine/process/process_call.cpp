@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <utility>
 
 #include <ATen/ops/empty.h>
 #include <base/hash.h>
@@ -12,30 +14,6 @@
 
 namespace tessera::detail {
 namespace {
-
-// Up to this many bytes per rank, an all_reduce gathers all addends everywhere:
-// one transfer instead of two.
-constexpr int64_t kAtOnceBytes = 32 * 1024;
-
-CallRecord record_for(
-    const CollectiveCall& call, const ProcessGroupState& group,
-    uint64_t sequence, int64_t other) {
-  CallRecord record;
-  record.group = group.number();
-  record.sequence = sequence;
-  record.facts = facts_of(call, other);
-  const std::string text = describe(call);
-  std::memcpy(
-      record.text, text.data(), std::min(text.size(), sizeof(record.text) - 1));
-  return record;
-}
-
-void* data_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
-}
-const void* input_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
-}
 
 class Both final : public Transit {
  public:
@@ -108,16 +86,22 @@ void ProcessCall::advance() {
   }
   while (!complete() && !failed() && (!transit_ || transit_->done())) {
     transit_.reset();
-    if (stage_ == Stage::kFacts) {
-      check_facts();
-      stage_ = Stage::kData;
-      move_to_host();
-      start_data();
-      if (!slices_follow()) {
-        end_turn();
-      }
-    } else {
+    if (stage_ != Stage::kFacts) {
       finish_data();
+      continue;
+    }
+    check_facts();
+    stage_ = Stage::kData;
+    if (came_with_facts()) {
+      take_payloads();
+      end_turn();
+      finish();
+      continue;
+    }
+    move_to_host();
+    start_data();
+    if (!slices_follow()) {
+      end_turn();
     }
   }
 }
@@ -145,6 +129,26 @@ void ProcessCall::raise() const {
       describe_group(group_->ranks), ", rank ", group_->rank(), ": ", error_);
 }
 
+CallRecord ProcessCall::record() const {
+  CallRecord record;
+  record.group = group_->number();
+  record.sequence = sequence_;
+  record.small = is_small();
+  const std::string text = describe(call_);
+  std::memcpy(
+      record.text, text.data(), std::min(text.size(), sizeof(record.text) - 1));
+  return record;
+}
+
+// Completes a record for the rank at a place.
+void ProcessCall::address(CallRecord& record, int64_t place) const {
+  record.facts = facts_of(call_, place);
+  const Run run = given_to(place);
+  if (record.small && run.bytes > 0) {
+    std::memcpy(record.payload, run.data, static_cast<size_t>(run.bytes));
+  }
+}
+
 // A rank says to each other one what it called; sender and receiver of a
 // message say it to each other, so a send is complete when it was received.
 void ProcessCall::start_facts() {
@@ -152,7 +156,8 @@ void ProcessCall::start_facts() {
   constexpr auto kSize = static_cast<int64_t>(sizeof(CallRecord));
   if (is_point_to_point(call_.kind)) {
     const bool sends = call_.kind == CallKind::kSend;
-    said_ = {record_for(call_, *group_, sequence_, call_.peer)};
+    said_ = {record()};
+    address(said_[0], call_.peer);
     heard_.resize(1);
     transit_ = both(
         wire.send(
@@ -164,9 +169,9 @@ void ProcessCall::start_facts() {
     return;
   }
   const auto size = static_cast<size_t>(group_->size());
+  said_.assign(size, record());
   for (size_t other = 0; other < size; ++other) {
-    said_.push_back(
-        record_for(call_, *group_, sequence_, static_cast<int64_t>(other)));
+    address(said_[other], static_cast<int64_t>(other));
   }
   heard_.resize(size);
   const std::vector<int64_t> counts(size, kSize);
@@ -182,6 +187,11 @@ void ProcessCall::check_facts() const {
   for (size_t i = 0; i < heard_.size(); ++i) {
     const CallRecord& theirs = heard_[i];
     const int64_t place = place_of(i);
+    if (theirs.group != group_->number()) {
+      throw std::runtime_error(c10::str(
+          label_, ": rank ", group_->ranks[static_cast<size_t>(place)],
+          " answered with a call of another group, ", theirs.text));
+    }
     const CallFacts mine = facts_of(call_, place);
     std::string topic = disagreement(mine, theirs.facts);
     if (topic.empty() && theirs.sequence != sequence_) {
@@ -198,158 +208,46 @@ void ProcessCall::check_facts() const {
   }
 }
 
-std::vector<int64_t> ProcessCall::bytes(
-    const std::vector<int64_t>& counts) const {
-  std::vector<int64_t> result = counts;
-  const auto width = static_cast<int64_t>(call_.sample().element_size());
-  for (int64_t& count : result) {
-    count *= width;
+// What lies on an accelerator is brought here once the facts agree. In an
+// all_to_all, two ranks may disagree on a run that a third one does not see: it
+// hears of that while it waits for their data.
+bool ProcessCall::is_small() const {
+  const at::Tensor& sample = call_.sample();
+  bool small = call_.kind != CallKind::kAllToAll &&
+               (!sample.defined() || sample.is_cpu());
+  for (int64_t place = 0; place < group_->size() && small; ++place) {
+    small = given_to(place).bytes <= CallRecord::kPayload &&
+            taken_from(place).bytes <= CallRecord::kPayload;
   }
-  return result;
+  return small;
 }
 
-std::vector<int64_t> ProcessCall::only(int64_t place, int64_t count) const {
-  std::vector<int64_t> counts(group_->ranks.size(), 0);
-  counts[static_cast<size_t>(place)] = count;
-  return counts;
+bool ProcessCall::came_with_facts() const {
+  return said_[0].small && std::all_of(
+                               heard_.begin(), heard_.end(),
+                               [](const CallRecord& r) { return r.small; });
 }
 
-at::Tensor ProcessCall::stage_buffer(int64_t numel) const {
-  return at::empty({numel}, call_.sample().options());
-}
-
-// How an all_reduce is cut: one run per rank.
-std::vector<int64_t> ProcessCall::slices() const {
-  const int64_t numel = call_.input.numel();
-  const int64_t each = (numel + group_->size() - 1) / group_->size();
-  std::vector<int64_t> counts;
-  for (int64_t begin = 0, r = 0; r < group_->size(); ++r) {
-    counts.push_back(std::min(each, numel - begin));
-    begin += counts.back();
-  }
-  return counts;
-}
-
-bool ProcessCall::all_reduces_at_once() const {
-  return static_cast<int64_t>(call_.input.nbytes()) <= kAtOnceBytes;
-}
-
-// A large all_reduce: each rank reduces a slice, then all gather them.
-bool ProcessCall::slices_follow() const {
-  return call_.kind == CallKind::kAllReduce && !all_reduces_at_once();
-}
-
-void ProcessCall::start_data() {
-  Wire& wire = *group_->wire;
-  const int64_t place = group_->place;
-  const auto nbytes = [](const at::Tensor& t) {
-    return t.defined() ? static_cast<int64_t>(t.nbytes()) : 0;
-  };
-  switch (call_.kind) {
-    case CallKind::kAllGather:
-    case CallKind::kSplit:
-      transit_ = wire.all_gather(
-          input_of(call_.input), data_of(call_.output),
-          bytes(call_.output_counts));
-      return;
-    case CallKind::kAllToAll:
-      transit_ = wire.all_to_all(
-          input_of(call_.input), bytes(call_.input_counts),
-          data_of(call_.output), bytes(call_.output_counts));
-      return;
-    case CallKind::kReduceScatter:
-    case CallKind::kAllReduce: {
-      const bool at_once =
-          call_.kind == CallKind::kAllReduce && all_reduces_at_once();
-      const std::vector<int64_t> cut =
-          call_.kind == CallKind::kAllReduce ? slices() : call_.input_counts;
-      const int64_t mine =
-          at_once ? call_.input.numel() : cut[static_cast<size_t>(place)];
-      gathered_ = stage_buffer(mine * group_->size());
-      const auto received =
-          bytes(std::vector<int64_t>(group_->ranks.size(), mine));
-      transit_ = at_once
-                     ? wire.all_gather(
-                           input_of(call_.input), data_of(gathered_), received)
-                     : wire.all_to_all(
-                           input_of(call_.input), bytes(cut),
-                           data_of(gathered_), received);
-      return;
-    }
-    case CallKind::kBroadcast:
-      // The root's output is its input, or nothing.
-      transit_ = wire.broadcast(
-          place == call_.peer ? const_cast<void*>(input_of(call_.input))
-                              : data_of(call_.output),
-          nbytes(call_.sample()), call_.peer);
-      return;
-    case CallKind::kScatter: {
-      const bool root = place == call_.peer;
-      transit_ = wire.all_to_all(
-          input_of(call_.input), root ? bytes(call_.input_counts) : only(0, 0),
-          data_of(call_.output), only(call_.peer, nbytes(call_.output)));
-      return;
-    }
-    case CallKind::kGather: {
-      const bool root = place == call_.peer;
-      transit_ = wire.all_to_all(
-          input_of(call_.input), only(call_.peer, nbytes(call_.input)),
-          data_of(call_.output),
-          root ? bytes(call_.output_counts) : only(0, 0));
-      return;
-    }
-    case CallKind::kSend:
-      transit_ = wire.send(
-          input_of(call_.input), nbytes(call_.input), call_.peer,
-          forward_tag());
-      return;
-    case CallKind::kRecv:
-      transit_ = wire.receive(
-          data_of(call_.output), nbytes(call_.output), call_.peer,
-          forward_tag());
-      return;
-    case CallKind::kBarrier:
-      return;
-  }
-}
-
-// Combines the addends in rank order.
-void ProcessCall::reduce(
-    const at::Tensor& gathered, const at::Tensor& output) const {
-  const int64_t numel = output.numel();
-  if (numel == 0) {
+void ProcessCall::take_payloads() {
+  if (is_reduction(call_.kind)) {
+    reduce(
+        heard_[0].payload, sizeof(CallRecord), call_.output.mutable_data_ptr(),
+        call_.output.numel());
     return;
   }
-  std::vector<const void*> inputs;
-  const char* next = static_cast<const char*>(gathered.const_data_ptr());
-  for (int64_t r = 0; r < group_->size(); ++r) {
-    inputs.push_back(next);
-    next += output.nbytes();
-  }
-  reduce_on_host(
-      inputs, {output.mutable_data_ptr()}, numel, output.scalar_type(),
-      call_.reduce_op);
-}
-
-void ProcessCall::finish_data() {
-  if (stage_ == Stage::kData && gathered_.defined()) {
-    if (!slices_follow()) {
-      reduce(gathered_, call_.output);
-    } else {
-      const auto cut = slices();
-      const int64_t mine = cut[static_cast<size_t>(group_->place)];
-      at::Tensor slice = stage_buffer(mine);
-      reduce(gathered_, slice);
-      gathered_ = slice;
-      stage_ = Stage::kSlices;
-      transit_ = group_->wire->all_gather(
-          input_of(slice), data_of(call_.output), bytes(cut));
-      end_turn();
-      return;
+  for (size_t i = 0; i < heard_.size(); ++i) {
+    const Run run = taken_from(place_of(i));
+    if (run.bytes > 0) {
+      std::memcpy(run.data, heard_[i].payload, static_cast<size_t>(run.bytes));
     }
   }
-  move_to_device();
-  gathered_ = at::Tensor();
+}
+
+void ProcessCall::finish() {
+  if (device_output_.defined()) {
+    device_output_.copy_(call_.output);
+  }
+  group_->scratch.give_back(std::exchange(gathered_, {}));
   stage_ = Stage::kComplete;
 }
 
@@ -362,12 +260,6 @@ void ProcessCall::move_to_host() {
     device_output_ = call_.output;
     call_.output = at::empty(
         device_output_.sizes(), device_output_.options().device(at::kCPU));
-  }
-}
-
-void ProcessCall::move_to_device() const {
-  if (device_output_.defined()) {
-    device_output_.copy_(call_.output);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/engine/call.h"
+#include "comm/engine/process/scratch.h"
 #include "comm/engine/process/wire.h"
 
 namespace tessera::detail {
@@ -28,6 +29,7 @@ class ProcessGroupState {
   const uint64_t generation;   // how often it was rebuilt
   std::unique_ptr<Wire> wire;  // made by the first call
   std::string broken;          // why no further call is possible
+  Scratch scratch;
 
   /// Calls that reach the wire one after the other: collectives; messages of
   /// one direction, peer and tag.
@@ -48,12 +50,19 @@ class ProcessGroupState {
   std::map<std::tuple<CallKind, int64_t, int64_t>, Lane> lanes_;
 };
 
-/// What a rank says about its call to another one, as it travels.
+/// What a rank says about its call to another one, as it travels: always of
+/// this size, so that calls that differ reach each other.
 struct CallRecord {
+  static constexpr int64_t kPayload = 256;
+
   uint64_t group = 0;     // a hash of its ranks
   uint64_t sequence = 0;  // of a collective in its group
   CallFacts facts = {};
   char text[128] = {};  // describe(), cut off
+  /// Whether all runs that the sender gives and takes fit into payloads. If all
+  /// ranks say so, the data has arrived with the records.
+  bool small = false;
+  alignas(16) char payload[kPayload];
 };
 
 /// What ranks disagree on; every rank of the call finds out by itself.
@@ -93,24 +102,38 @@ class ProcessCall {
  private:
   enum class Stage : uint8_t { kQueued, kFacts, kData, kSlices, kComplete };
 
+  /// Bytes that go to a place or come from it.
+  struct Run {
+    char* data = nullptr;
+    int64_t bytes = 0;
+  };
+
   bool has_turn() const;
   void end_turn();
   void start_facts();
+  CallRecord record() const;
+  void address(CallRecord& record, int64_t place) const;
   int64_t place_of(size_t i) const;
   // What goes from sender to receiver, and back.
   int64_t forward_tag() const { return 2 * call_.tag; }
   int64_t backward_tag() const { return 2 * call_.tag + 1; }
   void check_facts() const;
+  bool is_small() const;
+  bool came_with_facts() const;
+  void take_payloads();
+  Run given_to(int64_t place) const;
+  Run taken_from(int64_t place) const;
+  Run cut(char* data, const std::vector<int64_t>& counts, int64_t place) const;
   void start_data();
+  void start_reduction();
   void finish_data();
-  void reduce(const at::Tensor& gathered, const at::Tensor& output) const;
+  void reduce(const char* first, int64_t stride, void* to, int64_t numel) const;
   bool all_reduces_at_once() const;
   bool slices_follow() const;
   std::vector<int64_t> slices() const;
   std::vector<int64_t> bytes(const std::vector<int64_t>& counts) const;
-  at::Tensor stage_buffer(int64_t numel) const;
   void move_to_host();
-  void move_to_device() const;
+  void finish();
   std::vector<int64_t> only(int64_t place, int64_t count) const;
 
   std::shared_ptr<ProcessGroupState> group_;
@@ -124,7 +147,7 @@ class ProcessCall {
   std::vector<CallRecord> said_;   // to each place
   std::vector<CallRecord> heard_;  // from each place
   at::Tensor device_output_;       // where results go in the end
-  at::Tensor gathered_;            // addends of a reduction
+  at::Tensor gathered_;            // addends of a reduction, from scratch
   std::string error_;
 };
 
