@@ -21,6 +21,7 @@
 namespace {
 
 using tessera::Communicator;
+using tessera::Replicate;
 using tessera::Shard;
 
 constexpr auto kDeadline = std::chrono::milliseconds(20000);
@@ -54,11 +55,14 @@ void check_collectives(const Communicator& comm) {
 
 void check_sharded_program(const Communicator& comm) {
   const tessera::DeviceMesh mesh =
-      tessera::DeviceMesh::from_group({comm}, at::kCPU);
+      tessera::DeviceMesh::from_group({comm}, at::kCPU, {}, {"all"})
+          .unflatten("all", {2, comm.size() / 2}, {"dp", "tp"});
   const at::Tensor a = values(5, 6);
   const at::Tensor b = values(6, 7);
-  const at::Tensor rows = tessera::distribute_tensor(a, mesh, {Shard(0)});
-  at::Tensor columns = tessera::distribute_tensor(b, mesh, {Shard(1)});
+  const at::Tensor rows =
+      tessera::distribute_tensor(a, mesh, {Shard(0), Replicate()});
+  at::Tensor columns =
+      tessera::distribute_tensor(b, mesh, {Replicate(), Shard(1)});
   columns.requires_grad_(true);
   const at::Tensor product = at::matmul(rows, columns);
   TORCH_CHECK(
