@@ -10,6 +10,7 @@
 
 #include "comm/engine/process/process_call.h"
 #include "comm/engine/process/self_messages.h"
+#include "comm/launch.h"
 
 namespace tessera::detail {
 namespace {
@@ -21,11 +22,21 @@ constexpr int kYields = 20000;
 constexpr auto kExplanation = std::chrono::milliseconds(300);
 constexpr auto kNap = std::chrono::microseconds(100);
 
+// Ranks that share a core wait for each other's turn on it.
+int spins() {
+  static const int count = [] {
+    const auto launch = find_launch();
+    const int64_t cores = std::thread::hardware_concurrency();
+    return launch && launch->local_size > cores ? 0 : kSpins;
+  }();
+  return count;
+}
+
 void pause(int looks) {
-  if (looks < kSpins) {
+  if (looks < spins()) {
     return;
   }
-  if (looks < kSpins + kYields) {
+  if (looks < spins() + kYields) {
     std::this_thread::yield();
   } else {
     std::this_thread::sleep_for(kNap);
