@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <tessera/comm/world.h>
 
+#include <functional>
 #include <vector>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>

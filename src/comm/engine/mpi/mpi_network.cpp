@@ -30,6 +30,7 @@
 
 #include <base/hash.h>
 
+#include "comm/engine/mpi/failed_ranks.h"
 #include "comm/engine/process/wire.h"
 
 namespace tessera::detail {
@@ -363,11 +364,17 @@ class MpiNetwork final : public Network {
     for (;;) {
       int waiting = 0;
       MPI_Status status;
-      check(
-          MPI_Iprobe(MPI_ANY_SOURCE, kNewsTag, control_, &waiting, &status),
-          "MPI_Iprobe");
+      const int code =
+          MPI_Iprobe(MPI_ANY_SOURCE, kNewsTag, control_, &waiting, &status);
+      if (code != MPI_SUCCESS) {
+        if (!dead_.look(control_)) {
+          check(code, "MPI_Iprobe");
+        }
+        failed_ = true;
+        continue;
+      }
       if (waiting == 0) {
-        return std::exchange(heard_[world], {});
+        return with_deaths(world, std::exchange(heard_[world], {}));
       }
       int size = 0;
       check(MPI_Get_count(&status, MPI_BYTE, &size), "MPI_Get_count");
@@ -384,6 +391,18 @@ class MpiNetwork final : public Network {
   }
 
  private:
+  // Adds those who died since this world last asked.
+  std::vector<News> with_deaths(uint64_t world, std::vector<News> news) {
+    size_t& known = deaths_told_[world];
+    for (; known < dead_.ranks().size(); ++known) {
+      news.push_back(
+          {.rank = dead_.ranks()[known],
+           .world = world,
+           .text = "its process has ended without a word"});
+    }
+    return news;
+  }
+
   MPI_Comm data_ = MPI_COMM_NULL;
   MPI_Comm control_ = MPI_COMM_NULL;
   int rank_ = 0;
@@ -392,6 +411,8 @@ class MpiNetwork final : public Network {
   int tag_bound_ = 32766;
   bool finalizes_ = false;
   bool failed_ = false;
+  FailedRanks dead_;
+  std::map<uint64_t, size_t> deaths_told_;       // by world
   std::map<uint64_t, std::vector<News>> heard_;  // by world
   std::deque<std::string> told_;                 // under way
   std::vector<MPI_Request> sending_;
