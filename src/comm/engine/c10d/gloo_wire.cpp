@@ -1,5 +1,7 @@
 #include "comm/engine/c10d/gloo_wire.h"
 
+#include <signal.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -287,6 +289,17 @@ class GlooWire final : public Wire {
   std::thread thread_;  // last: it uses what is above
 };
 
+// Gloo writes to connections that their other end may have closed: that must be
+// an error here, not the end of the process. A program's own choice stays.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  sigaction(SIGPIPE, nullptr, &now);
+  if ((now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == SIG_DFL) {
+    now.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &now, nullptr);
+  }
+}
+
 }  // namespace
 
 GlooDevices gloo_devices(const std::string& interface) {
@@ -298,6 +311,7 @@ GlooDevices gloo_devices(const std::string& interface) {
 
 std::unique_ptr<Wire> make_gloo_wire(
     StorePtr store, GlooDevices devices, int64_t place, int64_t size) {
+  ignore_broken_pipes();
   return std::make_unique<GlooWire>(
       std::move(store), std::move(devices), place, size);
 }

@@ -5,8 +5,6 @@
 
 #include <cerrno>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -14,7 +12,6 @@ namespace tessera::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using News = Network::News;
 
 // How often a waiting rank asks the store, and looks at other processes.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
@@ -27,6 +24,9 @@ std::string as_text(const std::vector<uint8_t>& value) {
 }
 std::string numbered(const char* name, int64_t number) {
   return std::string(name) + " " + std::to_string(number);
+}
+std::string numbered(const char* name, int64_t rank, int64_t number) {
+  return numbered(name, rank) + " " + std::to_string(number);
 }
 
 // Where a process id means the same process: a host, and in it a container.
@@ -59,15 +59,12 @@ StoreNews::StoreNews(StorePtr store, int64_t rank, int64_t size)
   store_->set(numbered("process", rank), as_value(std::to_string(getpid())));
 }
 
-// "RANK WORLD GROUP text" under the next number; all ranks read all.
+// Each rank counts its own; "news" counts all, to be asked for often. A rank
+// that dies in between leaves no hole.
 void StoreNews::tell(const News& news) noexcept {
   try {
-    const int64_t number = store_->add("news", 1);
-    store_->set(
-        numbered("news", number),
-        as_value(
-            std::to_string(news.rank) + " " + std::to_string(news.world) + " " +
-            std::to_string(news.group) + " " + news.text));
+    store_->set(numbered("news", rank_, ++told_), as_value(to_bytes(news)));
+    store_->add("news", 1);
   } catch (...) {
     static_cast<void>(0);  // the store is gone, and with it the job
   }
@@ -79,7 +76,16 @@ std::vector<News> StoreNews::news(uint64_t world) {
     read_news();
     look_at_processes();
   }
-  return std::exchange(heard_[world], {});
+  std::vector<News> all = std::exchange(heard_[world], {});
+  for (const int64_t rank : dead_) {
+    if (mourned_[world].insert(rank).second) {
+      all.push_back(
+          {.rank = rank,
+           .world = world,
+           .text = "its process has ended without a word"});
+    }
+  }
+  return all;
 }
 
 void StoreNews::say_gone() noexcept {
@@ -103,23 +109,17 @@ bool StoreNews::others_are_gone() {
 }
 
 void StoreNews::read_news() {
-  for (const int64_t count = store_->add("news", 0); read_ < count;) {
-    // Its rank may have taken the number and not written yet, or died there.
-    const std::string key = numbered("news", read_ + 1);
-    if (!store_->check({key})) {
-      return;
-    }
-    ++read_;
-    std::istringstream line(as_text(store_->get(key)));
-    News news{};
-    line >> news.rank >> news.world >> news.group;
-    line.get();
-    news.text.assign(std::istreambuf_iterator<char>(line), {});
-    if (news.rank != rank_) {
-      worlds_[news.world] = true;
+  const int64_t count = store_->add("news", 0);
+  if (count == counted_) {
+    return;
+  }
+  counted_ = count;
+  for (int64_t r = 0; r < size_; ++r) {
+    while (r != rank_ && store_->check({numbered("news", r, read_[r] + 1)})) {
+      const News news =
+          news_from(as_text(store_->get(numbered("news", r, ++read_[r]))));
       heard_[news.world].push_back(news);
-      ended_[news.rank] =
-          ended_[news.rank] || (news.world == 0 && news.group == 0);
+      ended_[r] = ended_[r] || (news.world == 0 && news.group == 0);
     }
   }
 }
@@ -131,13 +131,7 @@ void StoreNews::look_at_processes() {
       continue;
     }
     ended_[r] = true;
-    const std::string text = "its process has ended without a word";
-    heard_[0].push_back({.rank = r, .text = text});
-    for (auto& [world, known] : worlds_) {
-      if (world != 0) {
-        heard_[world].push_back({.rank = r, .world = world, .text = text});
-      }
-    }
+    dead_.insert(r);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "comm/engine/c10d/gloo_wire.h"
@@ -23,8 +24,8 @@ class StoreNews {
  public:
   StoreNews(StorePtr store, int64_t rank, int64_t size);
   /// See Network.
-  void tell(const Network::News& news) noexcept;
-  std::vector<Network::News> news(uint64_t world);
+  void tell(const News& news) noexcept;
+  std::vector<News> news(uint64_t world);
 
   /// Says that this rank will not use the store any more.
   void say_gone() noexcept;
@@ -40,10 +41,13 @@ class StoreNews {
   int64_t rank_;
   int64_t size_;
   std::chrono::steady_clock::time_point next_look_ = {};
-  int64_t read_ = 0;
-  std::map<uint64_t, std::vector<Network::News>> heard_;  // by world
-  std::map<uint64_t, bool> worlds_;
+  int64_t told_ = 0;                             // by this rank
+  int64_t counted_ = 0;                          // of all, when last asked for
+  std::map<int64_t, int64_t> read_;              // by rank
+  std::map<uint64_t, std::vector<News>> heard_;  // by world
   std::map<int64_t, bool> ended_;
+  std::set<int64_t> dead_;                         // without a word
+  std::map<uint64_t, std::set<int64_t>> mourned_;  // the dead, by world told
   std::map<int64_t, pid_t> processes_;
 };
 

@@ -49,7 +49,6 @@ int64_t max_message() {
   return bytes;
 }
 constexpr int kNewsTag = 1;
-constexpr int kNewsBytes = 2048;
 
 void check(int code, const char* call) {
   if (code == MPI_SUCCESS) {
@@ -289,15 +288,6 @@ class MpiWire final : public Wire {
   int tag_bound_;
 };
 
-// News as it travels.
-struct Notice {
-  uint64_t world;
-  uint64_t group;
-  uint64_t has_text;
-  char text[kNewsBytes - 24];
-};
-static_assert(sizeof(Notice) == kNewsBytes);
-
 class MpiNetwork final : public Network {
  public:
   MpiNetwork() {
@@ -359,16 +349,13 @@ class MpiNetwork final : public Network {
   void tell(
       const std::vector<int64_t>& ranks, const News& news) noexcept override {
     failed_ = failed_ || (news.world == 0 && !news.text.empty());
-    Notice& notice = notices_.emplace_back();
-    notice.world = news.world;
-    notice.group = news.group;
-    notice.has_text = news.text.empty() ? 0 : 1;
-    std::strncpy(notice.text, news.text.c_str(), sizeof(notice.text) - 1);
+    const std::string& bytes = told_.emplace_back(to_bytes(news));
     for (const int64_t to : ranks) {
       if (to != rank_) {
         MPI_Isend(
-            &notice, kNewsBytes, MPI_BYTE, static_cast<int>(to), kNewsTag,
-            control_, &sending_.emplace_back(MPI_REQUEST_NULL));
+            bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE,
+            static_cast<int>(to), kNewsTag, control_,
+            &sending_.emplace_back(MPI_REQUEST_NULL));
       }
     }
   }
@@ -382,18 +369,17 @@ class MpiNetwork final : public Network {
       if (waiting == 0) {
         return std::exchange(heard_[world], {});
       }
-      Notice notice{};
+      int size = 0;
+      check(MPI_Get_count(&status, MPI_BYTE, &size), "MPI_Get_count");
+      std::string bytes(static_cast<size_t>(size), ' ');
       check(
           MPI_Recv(
-              &notice, kNewsBytes, MPI_BYTE, status.MPI_SOURCE, kNewsTag,
+              bytes.data(), size, MPI_BYTE, status.MPI_SOURCE, kNewsTag,
               control_, MPI_STATUS_IGNORE),
           "MPI_Recv");
-      failed_ = failed_ || (notice.world == 0 && notice.has_text != 0);
-      heard_[notice.world].push_back(
-          {.rank = status.MPI_SOURCE,
-           .world = notice.world,
-           .group = notice.group,
-           .text = notice.has_text != 0 ? notice.text : ""});
+      News heard = news_from(bytes);
+      failed_ = failed_ || (heard.world == 0 && !heard.text.empty());
+      heard_[heard.world].push_back(std::move(heard));
     }
   }
 
@@ -407,7 +393,7 @@ class MpiNetwork final : public Network {
   bool finalizes_ = false;
   bool failed_ = false;
   std::map<uint64_t, std::vector<News>> heard_;  // by world
-  std::deque<Notice> notices_;                   // under way
+  std::deque<std::string> told_;                 // under way
   std::vector<MPI_Request> sending_;
 };
 

@@ -54,6 +54,18 @@ ProcessGroupState::Lane& ProcessGroupState::lane_of(
                                       : lanes_[{CallKind::kBarrier, -1, 0}];
 }
 
+uint64_t ProcessGroupState::lane_id(const LaneKey& key) const {
+  const auto& [kind, peer, tag] = key;
+  return base::hash_combine(
+      number(), std::vector<int64_t>{static_cast<int64_t>(kind), peer, tag});
+}
+
+void ProcessGroupState::count_calls(std::map<uint64_t, uint64_t>& calls) const {
+  for (const auto& [key, lane] : lanes_) {
+    calls[lane_id(key)] = lane.calls;
+  }
+}
+
 ProcessCall::ProcessCall(
     std::shared_ptr<ProcessGroupState> of, CollectiveCall what,
     Clock::time_point started)
@@ -113,6 +125,17 @@ void ProcessCall::fail(const std::string& reason) {
       transit_->cancel();
     }
   }
+}
+
+bool ProcessCall::is_among(const std::map<uint64_t, uint64_t>& calls) const {
+  ProcessGroupState::LaneKey theirs = {CallKind::kBarrier, -1, 0};
+  if (is_point_to_point(call_.kind)) {
+    const bool sends = call_.kind == CallKind::kSend;
+    theirs = {
+        sends ? CallKind::kRecv : CallKind::kSend, group_->place, call_.tag};
+  }
+  const auto made = calls.find(group_->lane_id(theirs));
+  return made != calls.end() && made->second > sequence_;
 }
 
 bool ProcessCall::settled() {

@@ -38,6 +38,11 @@ class ProcessGroupState {
     uint64_t next = 0;   // the one whose turn it is
   };
   Lane& lane_of(const CollectiveCall& call);
+  using LaneKey = std::tuple<CallKind, int64_t, int64_t>;  // kind, peer, tag
+  /// Returns a number for a lane of one of its ranks, unlike those of others.
+  uint64_t lane_id(const LaneKey& key) const;
+  /// Adds how many calls this rank has made, by lane_id().
+  void count_calls(std::map<uint64_t, uint64_t>& calls) const;
 
   int64_t size() const { return static_cast<int64_t>(ranks.size()); }
   int64_t rank() const { return ranks[static_cast<size_t>(place)]; }
@@ -47,7 +52,7 @@ class ProcessGroupState {
   std::string key() const;
 
  private:
-  std::map<std::tuple<CallKind, int64_t, int64_t>, Lane> lanes_;
+  std::map<LaneKey, Lane> lanes_;
 };
 
 /// What a rank says about its call to another one, as it travels: always of
@@ -94,6 +99,8 @@ class ProcessCall {
   void fail(const std::string& reason);
   /// Returns the global ranks that have not been heard of in this call.
   std::vector<int64_t> missing() const;
+  /// Tells whether a rank that made these calls has made its part of this one.
+  bool is_among(const std::map<uint64_t, uint64_t>& calls) const;
   /// Tells whether the transfers of a failed call have ended.
   bool settled();
   /// Throws why the call failed.

@@ -113,9 +113,7 @@ std::string text_of(const std::exception& error) {
 
 ProcessWorld::ProcessWorld(
     std::unique_ptr<Network> network, std::chrono::milliseconds deadline)
-    : network_(std::move(network)),
-      deadline_(deadline),
-      ended_(static_cast<size_t>(network_->size()), false) {}
+    : network_(std::move(network)), deadline_(deadline) {}
 
 ProcessWorld::~ProcessWorld() {
   leave("");
@@ -238,7 +236,7 @@ void ProcessWorld::explain_error(ProcessGroupState& group) {
 }
 
 void ProcessWorld::hear() {
-  std::vector<Network::News> all;
+  std::vector<News> all;
   try {
     all = network_->news(/*world=*/0);
   } catch (const std::exception& error) {
@@ -247,9 +245,9 @@ void ProcessWorld::hear() {
           *group, "the ranks cannot hear each other: " + text_of(error));
     }
   }
-  for (const Network::News& news : all) {
+  for (const News& news : all) {
     if (news.group == 0) {
-      ended_[static_cast<size_t>(news.rank)] = true;
+      ended_[news.rank] = news.calls;
       if (!news.text.empty()) {
         hear_failure(news.rank, news.text);
       }
@@ -283,7 +281,9 @@ void ProcessWorld::hear_failure(int64_t rank, const std::string& text) {
 void ProcessWorld::miss_ended_ranks() {
   for (const auto& call : std::vector(active_)) {
     for (const int64_t rank : call->missing()) {
-      if (ended_[static_cast<size_t>(rank)] && !call->failed()) {
+      const auto ended = ended_.find(rank);
+      if (ended != ended_.end() && !call->is_among(ended->second) &&
+          !call->failed()) {
         break_group(
             call->group(),
             "rank " + std::to_string(rank) +
@@ -387,12 +387,16 @@ bool ProcessWorld::heard_failure() const {
 void ProcessWorld::leave(const std::string& error) {
   const Lock lock(mutex_);
   if (!std::exchange(left_, true)) {
+    News news{.rank = rank(), .text = error};
     if (error.empty()) {
       flush_withdrawn();
+      for (const auto& [ranks, group] : groups_) {
+        group->count_calls(news.calls);
+      }
     }
     std::vector<int64_t> others(static_cast<size_t>(size()));
     std::iota(others.begin(), others.end(), int64_t{0});
-    network_->tell(others, {.rank = rank(), .text = error});
+    network_->tell(others, news);
   }
 }
 

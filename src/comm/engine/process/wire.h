@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/engine/process/news.h"
+
 namespace tessera::detail {
 
 /// Bytes on their way; their buffers must live until done() has returned true
@@ -62,13 +64,6 @@ class Network {
   virtual std::unique_ptr<Wire> join(
       const std::vector<int64_t>& ranks, const std::string& key) = 0;
 
-  /// Something that happened to a rank or to a group.
-  struct News {
-    int64_t rank;        // who says so, or who died
-    uint64_t world = 0;  // which of the worlds that share the network
-    uint64_t group = 0;  // the number of a broken group; 0: the rank has ended
-    std::string text;    // why; empty: it ended normally
-  };
   /// Tells other ranks; a rank that has ended may not answer any more.
   virtual void tell(
       const std::vector<int64_t>& ranks, const News& news) noexcept = 0;
