@@ -66,7 +66,7 @@ detail::FlightGroup& flight_group_of(CommunicatorImpl& impl) {
 }
 
 // Submits with an entry in the flight record.
-Work submit_in_flight(CommunicatorImpl& impl, CollectiveCall call) {
+Work submit_in_flight(CommunicatorImpl& impl, CollectiveCall&& call) {
   detail::FlightCall flight(impl.logs()->flight, flight_group_of(impl), call);
   std::unique_ptr<detail::WorkImpl> work;
   try {

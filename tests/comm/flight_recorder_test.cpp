@@ -263,6 +263,7 @@ TEST(FlightRecordTest, ACallThatAnExceptionPassesIsGivenUp) {
       expect_parts(
           to_string(last), {", given up after ", "an exception on this rank"});
     } else {
+      std::this_thread::sleep_for(milliseconds(30));  // or it would complete
       EXPECT_NE(error_of([&] { comm.all_reduce(f32(3)); }), "");
     }
     // The next call hears that the group is broken.

@@ -92,9 +92,7 @@ CallOutline outline_of(const CollectiveCall& call) {
       .kind = call.kind,
       .reduce_op = call.reduce_op,
       .peer = call.peer,
-      .tag = call.tag,
-      .input_counts = call.input_counts,
-      .output_counts = call.output_counts};
+      .tag = call.tag};
   if (const at::Tensor& sample = call.sample(); sample.defined()) {
     outline.dtype = sample.scalar_type();
     outline.device = sample.device();
@@ -104,11 +102,14 @@ CallOutline outline_of(const CollectiveCall& call) {
 }
 
 std::string describe(const CollectiveCall& call) {
-  return describe(outline_of(call));
+  return describe(
+      outline_of(call), call.input_counts, call.output_counts, /*cut=*/false);
 }
 
-std::string describe(const CallOutline& call) {
-  const char* more = call.cut ? " ..." : "";
+std::string describe(
+    const CallOutline& call, at::IntArrayRef input_counts,
+    at::IntArrayRef output_counts, bool cut) {
+  const char* more = cut ? " ..." : "";
   std::string text = name_of(call.kind);
   if (call.kind == CallKind::kBarrier || call.kind == CallKind::kSplit) {
     return text + "()";
@@ -116,12 +117,11 @@ std::string describe(const CallOutline& call) {
   text += c10::str("(", describe_tensor(call));
   if (call.kind == CallKind::kAllToAll) {
     text += c10::str(
-        ", input counts ", list(call.input_counts, " "), more,
-        ", output counts ", list(call.output_counts, " "), more);
-  } else if (!call.input_counts.empty() || !call.output_counts.empty()) {
+        ", input counts ", list(input_counts, " "), more, ", output counts ",
+        list(output_counts, " "), more);
+  } else if (!input_counts.empty() || !output_counts.empty()) {
     text += c10::str(
-        ", counts ", list(call.input_counts, " "),
-        list(call.output_counts, " "), more);
+        ", counts ", list(input_counts, " "), list(output_counts, " "), more);
   }
   if (is_reduction(call.kind)) {
     text += c10::str(", ", to_string(call.reduce_op));

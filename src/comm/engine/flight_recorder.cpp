@@ -63,6 +63,14 @@ std::string reason_in(const std::string& error, const FlightGroup& group) {
   return at == std::string::npos ? error : error.substr(at + site.size());
 }
 
+// Counters of two cores may differ by less than they tick in a microsecond.
+microseconds time_between(
+    FlightRecorder::Ticks from, FlightRecorder::Ticks to, double ticks_per_us) {
+  const auto ticks = static_cast<double>(static_cast<int64_t>(to - from));
+  return microseconds(
+      static_cast<int64_t>(std::max(0.0, ticks / ticks_per_us)));
+}
+
 }  // namespace
 
 FlightGroup& FlightRecorder::group(
@@ -79,11 +87,8 @@ FlightGroup& FlightRecorder::group(
 
 void FlightRecorder::fill(Slot& slot, const CollectiveCall& call) {
   slot.outline = outline_of(call);
-  slot.outline.cut =
-      std::max(call.input_counts.size(), call.output_counts.size()) >
-      Slot::kCounts;
-  slot.outline.input_counts = {};
-  slot.outline.output_counts = {};
+  slot.cut = std::max(call.input_counts.size(), call.output_counts.size()) >
+             Slot::kCounts;
   slot.input_size = copy_counts(slot.input_counts, call.input_counts);
   slot.output_size = copy_counts(slot.output_counts, call.output_counts);
   slot.in_backward = torch::autograd::get_current_graph_task_id() != -1;
@@ -91,7 +96,7 @@ void FlightRecorder::fill(Slot& slot, const CollectiveCall& call) {
 }
 
 int64_t FlightRecorder::start(FlightGroup& group, const CollectiveCall& call) {
-  const auto now = Clock::now();
+  const Ticks now = c10::getApproximateTime();
   const Lock lock(mutex_);
   if (group.failed) {
     return -1;
@@ -106,7 +111,7 @@ int64_t FlightRecorder::start(FlightGroup& group, const CollectiveCall& call) {
   slot.sequence =
       is_point_to_point(call.kind) ? int64_t{-1} : group.collectives++;
   slot.started = now;
-  slot.ended = {};
+  slot.ended = 0;
   slot.state = FlightState::kStarted;
   fill(slot, call);
   return number;
@@ -119,20 +124,20 @@ FlightRecorder::Slot* FlightRecorder::find(int64_t number) {
 }
 
 void FlightRecorder::note_done(int64_t number) {
-  const auto now = Clock::now();
+  const Ticks now = c10::getApproximateTime();
   const Lock lock(mutex_);
   Slot* slot = find(number);
-  if (slot != nullptr && slot->ended == Clock::time_point()) {
+  if (slot != nullptr && slot->ended == 0) {
     slot->ended = now;
   }
 }
 
 void FlightRecorder::end(int64_t number, FlightState state) {
-  const auto now = Clock::now();
+  const Ticks now = c10::getApproximateTime();
   const Lock lock(mutex_);
   if (Slot* slot = find(number)) {
     slot->state = state;
-    slot->ended = slot->ended == Clock::time_point() ? now : slot->ended;
+    slot->ended = slot->ended == 0 ? now : slot->ended;
   }
 }
 
@@ -174,25 +179,25 @@ void FlightRecorder::print(
   });
 }
 
-FlightEntry FlightRecorder::entry_of(const Slot& slot) const {
-  CallOutline outline = slot.outline;
-  outline.input_counts = {slot.input_counts.data(), slot.input_size};
-  outline.output_counts = {slot.output_counts.data(), slot.output_size};
+FlightEntry FlightRecorder::entry_of(
+    const Slot& slot, double ticks_per_us) const {
   FlightEntry entry{
       .rank = slot.group->rank,
       .ranks = slot.group->ranks,
       .number = slot.number,
       .sequence = slot.sequence,
-      .kind = name_of(outline.kind),
-      .call = describe(outline),
+      .kind = name_of(slot.outline.kind),
+      .call = describe(
+          slot.outline, {slot.input_counts.data(), slot.input_size},
+          {slot.output_counts.data(), slot.output_size}, slot.cut),
       .cause = slot.cause.data(),
       .in_backward = slot.in_backward,
       .state = slot.state,
-      .started = duration_cast<microseconds>(slot.started - begin_),
+      .started = time_between(begin_ticks_, slot.started, ticks_per_us),
       .took = std::nullopt,
       .error = ""};
-  if (slot.ended != Clock::time_point()) {
-    entry.took = duration_cast<microseconds>(slot.ended - slot.started);
+  if (slot.ended != 0) {
+    entry.took = time_between(slot.started, slot.ended, ticks_per_us);
   }
   if (const auto error = errors_.find(slot.number); error != errors_.end()) {
     entry.error = error->second;
@@ -201,11 +206,16 @@ FlightEntry FlightRecorder::entry_of(const Slot& slot) const {
 }
 
 std::vector<FlightEntry> FlightRecorder::entries() const {
+  const std::chrono::duration<double, std::micro> age = Clock::now() - begin_;
+  const double ticks_per_us =
+      static_cast<double>(c10::getApproximateTime() - begin_ticks_) /
+      age.count();
   const Lock lock(mutex_);
   std::vector<FlightEntry> entries;
   for (int64_t n = std::max<int64_t>(0, started_ - kCapacity); n < started_;
        ++n) {
-    entries.push_back(entry_of(slots_[static_cast<size_t>(n % kCapacity)]));
+    entries.push_back(
+        entry_of(slots_[static_cast<size_t>(n % kCapacity)], ticks_per_us));
   }
   return entries;
 }

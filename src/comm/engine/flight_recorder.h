@@ -2,9 +2,9 @@
 //
 // The front end makes a FlightCall when a call starts and tells it how the call
 // ends, whatever the engine. A start and an end each cost a lock that is hardly
-// ever contended, a look at the clock and a copy of plain facts; text is made
-// when somebody reads. What a rank prints on failure it prints after the engine
-// has told the others.
+// ever contended, a look at the processor's counter and a copy of plain facts;
+// counts become times, and facts text, when somebody reads. What a rank prints
+// on failure it prints after the engine has told the others.
 #pragma once
 
 #include <array>
@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include <c10/util/ApproximateClock.h>
 #include <tessera/comm/flight_recorder.h>
 
 #include "comm/engine/call.h"
@@ -35,6 +36,7 @@ struct FlightGroup {
 class FlightRecorder {
  public:
   using Clock = std::chrono::steady_clock;
+  using Ticks = c10::approx_time_t;
   static constexpr int64_t kCapacity = 256;
 
   /// Returns the group with these ranks, which lives as long as this.
@@ -57,31 +59,34 @@ class FlightRecorder {
   std::vector<FlightEntry> entries() const;
 
  private:
-  struct Slot {
+  // What every call needs comes first, in two lines of the cache.
+  struct alignas(64) Slot {
     static constexpr size_t kCounts = 8;
     static constexpr size_t kCause = 40;
 
     int64_t number = -1;
     int64_t sequence = -1;
     const FlightGroup* group = nullptr;
-    Clock::time_point started;
-    Clock::time_point ended;  // that of the clock's epoch: not ended
-    CallOutline outline;      // without counts
+    Ticks started = 0;
+    Ticks ended = 0;  // 0: not ended
+    CallOutline outline;
     FlightState state = FlightState::kStarted;
     bool in_backward = false;
+    bool cut = false;  // there are more counts
     uint8_t input_size = 0;
     uint8_t output_size = 0;
+    std::array<char, kCause> cause{};  // ends with a 0
     std::array<int64_t, kCounts> input_counts{};
     std::array<int64_t, kCounts> output_counts{};
-    std::array<char, kCause> cause{};  // ends with a 0
   };
 
   static void fill(Slot& slot, const CollectiveCall& call);
   Slot* find(int64_t number);
-  FlightEntry entry_of(const Slot& slot) const;
+  FlightEntry entry_of(const Slot& slot, double ticks_per_us) const;
   void print(const std::function<std::string()>& why) const noexcept;
 
   const Clock::time_point begin_ = Clock::now();
+  const Ticks begin_ticks_ = c10::getApproximateTime();
   mutable std::mutex mutex_;  // guards all below, and the groups' fields
   std::vector<Slot> slots_;   // number n stands at n % kCapacity
   int64_t started_ = 0;
