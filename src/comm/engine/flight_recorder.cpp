@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -63,12 +64,50 @@ std::string reason_in(const std::string& error, const FlightGroup& group) {
   return at == std::string::npos ? error : error.substr(at + site.size());
 }
 
-// Counters of two cores may differ by less than they tick in a microsecond.
-microseconds time_between(
-    FlightRecorder::Ticks from, FlightRecorder::Ticks to, double ticks_per_us) {
+using Clock = FlightRecorder::Clock;
+using Ticks = FlightRecorder::Ticks;
+
+struct Moment {
+  Ticks ticks;
+  Clock::time_point time;
+};
+
+// The same moment by the counter and by the clock: of several looks the one
+// that was interrupted least.
+Moment this_moment() {
+  Moment best{};
+  auto narrowest = Clock::duration::max();
+  for (int look = 0; look < 8; ++look) {
+    const auto before = Clock::now();
+    const Ticks ticks = c10::getApproximateTime();
+    const auto width = Clock::now() - before;
+    if (width < narrowest) {
+      narrowest = width;
+      best = {ticks, before + width / 2};
+    }
+  }
+  return best;
+}
+
+// How fast the counter counts: measured once, so that a time reads the same
+// whenever it is asked for.
+double ticks_per_us() {
+  static const double rate = [] {
+    const Moment from = this_moment();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const Moment to = this_moment();
+    return static_cast<double>(to.ticks - from.ticks) /
+           std::chrono::duration<double, std::micro>(to.time - from.time)
+               .count();
+  }();
+  return rate;
+}
+
+// Not negative where the counters of two cores differ a little.
+microseconds time_between(Ticks from, Ticks to) {
   const auto ticks = static_cast<double>(static_cast<int64_t>(to - from));
   return microseconds(
-      static_cast<int64_t>(std::max(0.0, ticks / ticks_per_us)));
+      static_cast<int64_t>(std::max(0.0, ticks / ticks_per_us())));
 }
 
 }  // namespace
@@ -114,6 +153,11 @@ int64_t FlightRecorder::start(FlightGroup& group, const CollectiveCall& call) {
   slot.ended = 0;
   slot.state = FlightState::kStarted;
   fill(slot, call);
+  // The place of the next call has left the cache since it was last used.
+  const Slot& next =
+      slots_[static_cast<size_t>((number + 1) % kCapacity) % slots_.size()];
+  __builtin_prefetch(&next, 1);
+  __builtin_prefetch(&next.cause, 1);
   return number;
 }
 
@@ -179,8 +223,7 @@ void FlightRecorder::print(
   });
 }
 
-FlightEntry FlightRecorder::entry_of(
-    const Slot& slot, double ticks_per_us) const {
+FlightEntry FlightRecorder::entry_of(const Slot& slot) const {
   FlightEntry entry{
       .rank = slot.group->rank,
       .ranks = slot.group->ranks,
@@ -193,11 +236,11 @@ FlightEntry FlightRecorder::entry_of(
       .cause = slot.cause.data(),
       .in_backward = slot.in_backward,
       .state = slot.state,
-      .started = time_between(begin_ticks_, slot.started, ticks_per_us),
+      .started = time_between(begin_ticks_, slot.started),
       .took = std::nullopt,
       .error = ""};
   if (slot.ended != 0) {
-    entry.took = time_between(slot.started, slot.ended, ticks_per_us);
+    entry.took = time_between(slot.started, slot.ended);
   }
   if (const auto error = errors_.find(slot.number); error != errors_.end()) {
     entry.error = error->second;
@@ -206,16 +249,12 @@ FlightEntry FlightRecorder::entry_of(
 }
 
 std::vector<FlightEntry> FlightRecorder::entries() const {
-  const std::chrono::duration<double, std::micro> age = Clock::now() - begin_;
-  const double ticks_per_us =
-      static_cast<double>(c10::getApproximateTime() - begin_ticks_) /
-      age.count();
+  ticks_per_us();  // measured before the lock, since that takes a while
   const Lock lock(mutex_);
   std::vector<FlightEntry> entries;
   for (int64_t n = std::max<int64_t>(0, started_ - kCapacity); n < started_;
        ++n) {
-    entries.push_back(
-        entry_of(slots_[static_cast<size_t>(n % kCapacity)], ticks_per_us));
+    entries.push_back(entry_of(slots_[static_cast<size_t>(n % kCapacity)]));
   }
   return entries;
 }

@@ -82,7 +82,7 @@ class FlightRecorder {
 
   static void fill(Slot& slot, const CollectiveCall& call);
   Slot* find(int64_t number);
-  FlightEntry entry_of(const Slot& slot, double ticks_per_us) const;
+  FlightEntry entry_of(const Slot& slot) const;
   void print(const std::function<std::string()>& why) const noexcept;
 
   const Clock::time_point begin_ = Clock::now();
