@@ -211,9 +211,10 @@ TEST(FlightRecordTest, ADeadlineIsAFailedCallOnEveryRank) {
         }
         EXPECT_NE(error_of([&] { comm.all_reduce(f32(6)); }), "");
         const FlightEntry last = flight_record().back();
-        EXPECT_EQ(
-            last.state,
-            rank() == 2 ? FlightState::kRefused : FlightState::kFailed);
+        // The late one is told when it starts or when it waits.
+        EXPECT_TRUE(
+            last.state == FlightState::kFailed ||
+            (rank() == 2 && last.state == FlightState::kRefused));
         expect_parts(
             last.error,
             {"call 0 did not complete within the deadline of 80 ms; waited for "
