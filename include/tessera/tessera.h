@@ -9,6 +9,7 @@
 #include <tessera/comm/comm_log.h>
 #include <tessera/comm/communicator.h>
 #include <tessera/comm/device_mesh.h>
+#include <tessera/comm/flight_recorder.h>
 #include <tessera/comm/from_process_group.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/box.h>

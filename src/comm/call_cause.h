@@ -30,6 +30,15 @@ class CallCause {
   /// Returns the outermost one of this thread, or nullptr.
   static const CallCause* current();
   std::string name() const;
+  /// Passes the pieces of name() to `append`, without making a string.
+  template <typename Append>
+  void append_name(const Append& append) const {
+    append(name_);
+    if (!overload_.empty()) {
+      append(std::string_view("."));
+      append(overload_);
+    }
+  }
   bool asked() const { return reason_ == Reason::kAsked; }
   const DeviceMesh* mesh() const { return mesh_; }
 

@@ -121,6 +121,9 @@ void rank_main(const RankStart& start, int64_t rank) {
     start.world->leave(rank);
   } catch (...) {
     start.world->fail(rank, std::current_exception());
+    if (thread_rank() != nullptr) {
+      thread_rank()->logs()->flight->rank_failed(std::current_exception());
+    }
   }
 }
 
