@@ -240,17 +240,21 @@ std::vector<Transfer> exchange_transfers(
       }
     }
   };
+  const auto mine = source.mesh().coordinate_of(rank);
   auto receivers = target.mesh().ranks();
   std::sort(receivers.begin(), receivers.end());
   for (const int64_t to : receivers) {
     Coordinate from = nearest_copy(source, target, to);
+    if (to != rank) {
+      if (mine && cuts.equal_beside(*mine, from)) {
+        add(rank, *mine, to);
+      }
+      continue;
+    }
     Coordinate own(cuts.dims.size(), 0);
     do {
       cuts.set(from, own);
-      const int64_t sender = source.mesh().rank_at(from);
-      if (sender == rank || to == rank) {
-        add(sender, from, to);
-      }
+      add(source.mesh().rank_at(from), from, to);
     } while (detail::next_row_major(own, cuts.sizes));
   }
   return result;

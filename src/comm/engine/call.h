@@ -76,7 +76,7 @@ bool is_point_to_point(CallKind kind);
 std::string dtype_name(at::ScalarType dtype);
 /// Prints "all_reduce(f32[10], sum)", "scatter(f32, counts 3 3 1, root 0)".
 std::string describe(const CollectiveCall& call);
-/// Prints "group {0, 2}".
+/// Prints "group {0, 2}", "group {0, 1, ..., 99; 100 ranks}".
 std::string describe_group(const std::vector<int64_t>& ranks);
 
 /// Where a call is made; prints "all_gather on group {0, 2}, rank 2".
