@@ -3,6 +3,7 @@
 #include <chrono>
 #include <fstream>
 #include <iostream>
+#include <optional>
 
 #include <harness/sharded_test.h>
 
@@ -103,22 +104,35 @@ void plan_and_price() {
 }
 
 void be_rank(int64_t rank) {
-  const Stopwatch watch("mesh and moves as rank " + std::to_string(rank));
+  std::cout << "  as rank " << rank << "\n";
   run_simulated({.rank = rank, .size = kRanks}, [&] {
+    std::optional<Stopwatch> watch("mesh and groups");
     const auto mesh = init_device_mesh(at::kCPU, {kSide, kSide}, {"dp", "tp"});
+    const auto flat = init_device_mesh(at::kCPU, {kRanks});
     EXPECT_EQ((*mesh.coordinate())[0], rank / kSide);
     EXPECT_EQ(mesh.whole().size(), kRanks);
     EXPECT_EQ(mesh["tp"].communicator().size(), kSide);
-    const auto t = ones({1024, 768}, mesh, {Shard(0), Shard(1)});
     CommLog log;
+
+    watch.emplace("moves along mesh dims");
+    const auto t = ones({1024, 768}, mesh, {Shard(0), Shard(1)});
     const auto rows = redistribute(t, {Shard(0), Replicate()});
     EXPECT_EQ(to_local(rows).sizes(), at::IntArrayRef({4, 768}));
     const auto turned = redistribute(t, {Shard(1), Shard(0)});
     EXPECT_EQ(to_local(turned).sizes(), at::IntArrayRef({4, 3}));
-    const auto flat = init_device_mesh(at::kCPU, {kRanks});
+
+    watch.emplace("exchange with a mesh of another shape");
     const auto moved = redistribute(rows, flat, {Shard(0)});
     EXPECT_EQ(to_local(moved).size(0), rank < 1024 ? 1 : 0);
-    EXPECT_EQ(t.sum().item<float>(), 1024 * 768);
+
+    watch.emplace("operators and backward");
+    const auto leaf = t.detach().requires_grad_(true);
+    const auto loss = (leaf * 2).sum();
+    loss.backward();
+    EXPECT_EQ(loss.item<float>(), 2 * 1024 * 768);
+    EXPECT_EQ(placements(leaf.grad()), placements(leaf));
+
+    watch.emplace("predicted times of the log");
     EXPECT_GT(predicted_times(log).size(), 2U);
   });
 }

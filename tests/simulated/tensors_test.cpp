@@ -3,6 +3,7 @@
 #include <set>
 
 #include <harness/sharded_test.h>
+#include <sharded_tensor/family_test.h>
 
 namespace tessera {
 namespace {
@@ -247,6 +248,19 @@ TEST(SimulatedTensors, DoWhatExplainSays) {
       EXPECT_NE(told.find(entry.line()), std::string::npos)
           << entry.line() << " is missing in " << told;
     }
+  });
+}
+
+TEST(SimulatedTensors, ShardedTensorsMoveBetweenTilings) {
+  run_simulated({.rank = 2, .size = 4}, [] {
+    const auto rows = testing::chunks(0, {0, 1, 2, 3});
+    const auto columns = testing::chunks(1, {3, 2, 1, 0});
+    auto t = sharded_tensor::ones(rows, {10, 8});
+    EXPECT_EQ(t.local_tensor().sizes(), at::IntArrayRef({3, 8}));
+    t.reshard(columns);
+    EXPECT_EQ(t.local_tensor().sizes(), at::IntArrayRef({10, 2}));
+    // The rows 6, 7 and 8 were here before.
+    EXPECT_TRUE(at::equal(t.local_tensor().narrow(0, 6, 3), at::ones({3, 2})));
   });
 }
 

@@ -89,7 +89,7 @@ TEST(Init, RefusesToSimulateWithoutASimulatedRank) {
 }
 
 TEST(SimulatedEnvironment, MakesTheProcessARank) {
-  if (std::getenv("TESSERA_ENGINE") == nullptr) {
+  if (std::getenv("TESSERA_RANK") == nullptr) {
     GTEST_SKIP() << "run by the test simulated_environment";
   }
   run([] {
@@ -109,6 +109,19 @@ TEST(SimulatedEnvironment, MakesTheProcessARank) {
   EXPECT_EQ(seen, 65535);
   run_simulated({.rank = 1, .size = 2}, [] { EXPECT_EQ(rank(), 1); });
   run_ranks(2, [] { EXPECT_EQ(world_size(), 2); });
+}
+
+TEST(SimulatedEnvironment, WantsARankAndASize) {
+  if (std::getenv("TESSERA_ENGINE") == nullptr ||
+      std::getenv("TESSERA_RANK") != nullptr) {
+    GTEST_SKIP() << "run by the test simulated_environment_without_rank";
+  }
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_ERROR(
+        "init: TESSERA_ENGINE=simulated wants to be told which rank of how "
+        "many; set TESSERA_RANK and TESSERA_WORLD_SIZE",
+        rank());
+  }
 }
 
 }  // namespace

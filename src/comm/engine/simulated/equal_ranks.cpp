@@ -4,9 +4,9 @@
 #include <cstring>
 #include <numeric>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
-#include <c10/core/GradMode.h>
 
 #include "comm/engine/parts.h"
 #include "comm/engine/reduce.h"
@@ -118,7 +118,8 @@ void complete_alone(const CollectiveCall& call, int64_t place, int64_t size) {
   if (!call.output.defined() || call.output.is_meta()) {
     return;
   }
-  const c10::AutoGradMode no_grad(false);
+  // The front end has marked the output as written.
+  const at::AutoDispatchBelowADInplaceOrView below;
   switch (call.kind) {
     case CallKind::kAllGather:
     case CallKind::kGather:
