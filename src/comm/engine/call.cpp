@@ -138,6 +138,12 @@ std::string describe(
 }
 
 std::string describe_group(const std::vector<int64_t>& ranks) {
+  constexpr size_t kListed = 64;
+  if (ranks.size() > kListed) {
+    return c10::str(
+        "group {", ranks[0], ", ", ranks[1], ", ..., ", ranks.back(), "; ",
+        ranks.size(), " ranks}");
+  }
   return c10::str("group {", list(ranks, ", "), "}");
 }
 

@@ -92,7 +92,7 @@ std::string describe(const CollectiveCall& call);
 std::string describe(
     const CallOutline& call, at::IntArrayRef input_counts,
     at::IntArrayRef output_counts, bool cut);
-/// Prints "group {0, 2}".
+/// Prints "group {0, 2}", "group {0, 1, ..., 99; 100 ranks}".
 std::string describe_group(const std::vector<int64_t>& ranks);
 
 /// Where a call is made; prints "all_gather on group {0, 2}, rank 2".
