@@ -29,9 +29,30 @@ bool has_rounded_addends(const at::Tensor& t) {
          });
 }
 
+// Equal addends whose number is no power of two: their mean may be rounded.
+bool mean_is_rounded(const at::Tensor& t) {
+  const Placements& all = placements(t);
+  for (size_t m = 0; m < all.size(); ++m) {
+    const int64_t n = device_mesh(t).size(static_cast<int64_t>(m));
+    if (all[m].is_partial() && all[m].reduce_op() == ReduceOp::kAvg &&
+        (n & (n - 1)) != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool has_average(const Placements& all) {
   return std::any_of(all.begin(), all.end(), [](const auto& p) {
     return p.is_partial() && p.reduce_op() == ReduceOp::kAvg;
+  });
+}
+
+// from_local() refuses gradients of such addends.
+bool has_selected_addends(const Placements& all) {
+  return std::any_of(all.begin(), all.end(), [](const auto& p) {
+    return p.is_partial() && p.reduce_op() != ReduceOp::kSum &&
+           p.reduce_op() != ReduceOp::kAvg;
   });
 }
 
@@ -124,7 +145,8 @@ Player::Value Player::make_from_local(
   const List shape = value.plain.sizes().vec();
   Cut cut = cut_distinct(
       shape, value.plain.scalar_type(), step.id, mesh_of(value.mesh), p);
-  cut.local = leaf(cut.local, step.source.requires_grad);
+  cut.local =
+      leaf(cut.local, step.source.requires_grad && !has_selected_addends(p));
   if (cut.local.requires_grad()) {
     leaves_.push_back(cut.local);
   }
@@ -187,6 +209,9 @@ Player::Value Player::make(
       }
       value.tensor = distribute_tensor(value.plain, mesh, p, how);
     }
+  }
+  if (mean_is_rounded(value.tensor)) {
+    value.plain = at::Tensor();
   }
   value.tensor = leaf(value.tensor, step.source.requires_grad);
   if (value.tensor.requires_grad()) {
@@ -368,6 +393,9 @@ Player::Value Player::through_plain(const Step& step) {
 Player::Value Player::through_local(const Step& step) {
   Value value = pick(
       step, 0, [](const Value&) { return true; }, false);
+  if (has_selected_addends(placements(value.tensor))) {
+    value.tensor = value.tensor.detach();
+  }
   const at::Tensor local = to_local(value.tensor);
   value.tensor = from_local(
       local, mesh_of(value.mesh), Placements(placements(value.tensor)),
@@ -413,10 +441,19 @@ void Player::check(const Value& value) const {
                     got.scalar_type() == value.plain.scalar_type() &&
                     (is_float(got) ? at::allclose(got, value.plain, 0, 0, true)
                                    : at::equal(got, value.plain));
-  TORCH_CHECK(
-      same, "rank ", rank(),
-      ": the value is not that of the plain program; got\n", got, "\nwant\n",
-      value.plain);
+  if (!same) {
+    const at::Tensor at = got.sizes() == value.plain.sizes()
+                              ? got.ne(value.plain).flatten().nonzero()
+                              : at::Tensor();
+    const int64_t first =
+        at.defined() && at.numel() > 0 ? at[0].item<int64_t>() : 0;
+    TORCH_CHECK(
+        false, "rank ", rank(),
+        ": the value is not that of the plain program; ",
+        at.defined() ? at.numel() : got.numel(), " elements differ, element ",
+        first, " is ", got.flatten()[first].item<double>(), ", not ",
+        value.plain.flatten()[first].item<double>());
+  }
 }
 
 void Player::flip_bit(const Value& value) {
