@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
@@ -57,6 +58,16 @@ BlockedSignals::BlockedSignals() {
 
 BlockedSignals::~BlockedSignals() {
   sigprocmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::string own_path() {
+  std::array<char, PATH_MAX> path{};
+  if (readlink("/proc/self/exe", path.data(), path.size() - 1) < 0) {
+    throw std::runtime_error(
+        std::string("cannot find the path of this program: ") +
+        std::strerror(errno));
+  }
+  return path.data();
 }
 
 Child start_program(

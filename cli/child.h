@@ -28,6 +28,9 @@ class BlockedSignals {
   sigset_t before_;
 };
 
+/// Returns the path of this program.
+std::string own_path();
+
 /// A program that was started, or why it was not.
 struct Child {
   pid_t pid = -1;

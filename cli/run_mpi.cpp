@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -55,14 +54,6 @@ void make_pipe(const std::string& path) {
   if (mkfifo(path.c_str(), 0600) != 0) {
     fail("cannot make " + path);
   }
-}
-
-std::string own_path() {
-  std::array<char, PATH_MAX> path{};
-  if (readlink("/proc/self/exe", path.data(), path.size() - 1) < 0) {
-    fail("cannot find the path of this program");
-  }
-  return path.data();
 }
 
 /// Returns the library that keeps mpirun's sockets on the loopback address;
