@@ -50,6 +50,8 @@ class SimulatedWorld : public WorldImpl,
   }
   std::shared_ptr<CommunicatorImpl> communicator(
       const std::vector<int64_t>& ranks) override;
+  void rebuild(const std::vector<int64_t>& /*ranks*/) override {
+  }  // never breaks
 
   /// Returns the group of exactly these ranks; it lives as long as the world.
   SimulatedGroup& group(const std::vector<int64_t>& ranks);
