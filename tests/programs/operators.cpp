@@ -55,9 +55,8 @@ Choices unary_choices(const at::Tensor& x, const Step& step) {
         one("logical_not", true, [](auto t) { return t.logical_not(); }),
         one("to", true, [](auto t) { return t.to(at::kFloat); })};
   }
-  const bool linear = true;
   Choices all{
-      one("neg", linear, [](auto t) { return t.neg(); }),
+      one("neg", true, [](auto t) { return t.neg(); }),
       one("abs", true, [](auto t) { return t.abs(); }),
       one("square", true, [](auto t) { return t.mul(t); }),
       one("mul.Scalar", true, [](auto t) { return t.mul(3); }),
