@@ -17,6 +17,7 @@
 #include "bench.h"
 #include "comm_pytorch.h"
 #include "command.h"
+#include "private_folder.h"
 #include "python_peer.h"
 #include "terminal.h"
 #include "text_table.h"
@@ -45,30 +46,6 @@ using Times = std::vector<std::pair<std::string, double>>;
 std::string key_of(const CommTime& time) {
   return (time.large ? "large " : "small ") + time.collective;
 }
-
-/// A folder of this run's own, gone at its end.
-class PrivateFolder {
- public:
-  PrivateFolder() {
-    std::string name =
-        (std::filesystem::temp_directory_path() / "tessera-bench-XXXXXX")
-            .string();
-    if (mkdtemp(name.data()) == nullptr) {
-      throw std::runtime_error("cannot make the folder " + name);
-    }
-    path_ = name;
-  }
-  ~PrivateFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  PrivateFolder(const PrivateFolder&) = delete;
-  PrivateFolder& operator=(const PrivateFolder&) = delete;
-  std::string file(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// Runs a program to its end with its output in a file; returns its exit code.
 int run_to_end(std::vector<std::string> words, const std::string& log) {

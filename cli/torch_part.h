@@ -19,6 +19,13 @@ struct Check {
   std::string advice;  // what to do; empty when ok
 };
 
+/// Where this process stands when it was started with ranks: as one of several
+/// processes, or to make ranks as threads. Else rank 0 of 1.
+struct LaunchedAs {
+  int rank = 0;
+  int ranks = 1;
+};
+
 struct DemoOptions {
   int ranks = 4;
   int steps = 400;
@@ -84,12 +91,16 @@ struct CommTime {
   double seconds = 0;
 };
 
-/// Called after each step; from one thread at a time.
+/// Called on rank 0 after each step; from one thread at a time.
 using DemoProgress = std::function<void(bool sharded, int step, double loss)>;
 
 /// What the library offers; exceptions pass through.
 struct TorchPart {
   std::vector<Check> (*inspect)();
+  /// Adds 1, 2, ... over the processes of a job; throws where the sum is wrong.
+  void (*add_ranks)();
+  LaunchedAs (*launched_as)();
+  /// On rank 0 of a job of processes, the result; on the others an empty one.
   DemoResult (*train)(const DemoOptions& options, const DemoProgress& progress);
   BenchRound (*bench_redistribute)(const BenchOptions& options);
   /// Measures as the ranks that this process hosts; the times where rank 0 is

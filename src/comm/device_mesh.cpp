@@ -124,7 +124,8 @@ DeviceMesh DeviceMesh::from_group(
       "from_group: there must be one group per mesh dim; got ", groups.size(),
       " groups for ", to_string(shape));
   DeviceMesh mesh(
-      device_type, std::move(shape), World(detail::impl_of(groups[0]).of_world));
+      device_type, std::move(shape),
+      World(detail::impl_of(groups[0]).of_world));
   const int64_t rank = mesh.world().rank();
   for (int64_t dim = 0; dim < mesh.ndim(); ++dim) {
     const Communicator& group = groups[static_cast<size_t>(dim)];

@@ -263,7 +263,8 @@ TEST(FromProcessGroupOnGloo, NamesARankThatDoesNotCall) {
       }
       if (group->getRank() != 1) {
         const std::string text = error_of([&] { comm.barrier(); });
-        expect_parts(text, {"barrier on group {0, 1, 2}", "500 ms", "rank 1;"});
+        expect_parts(
+            text, {"barrier() on group {0, 1, 2}", "500 ms", "rank 1;"});
       }
       const auto took = std::chrono::steady_clock::now() - start;
       EXPECT_LT(took, std::chrono::seconds(3)) << "rank " << group->getRank();

@@ -21,6 +21,7 @@
 namespace {
 
 using tessera::Communicator;
+using tessera::Replicate;
 using tessera::Shard;
 
 constexpr auto kDeadline = std::chrono::milliseconds(20000);
@@ -39,9 +40,9 @@ at::Tensor values(int64_t rows, int64_t columns) {
 
 void check_collectives(const Communicator& comm) {
   const int64_t n = comm.size();
-  at::Tensor sum = at::full({3}, comm.rank() + 1.0);
+  at::Tensor sum = at::full({3}, comm.rank() + 1, at::kFloat);
   comm.all_reduce(sum);
-  TORCH_CHECK(sum[2].item<double>() == n * (n + 1) / 2.0, "all_reduce");
+  TORCH_CHECK(sum[2].item<int64_t>() == n * (n + 1) / 2, "all_reduce");
   std::vector<int64_t> counts;
   for (int64_t r = 0; r < n; ++r) {
     counts.push_back(r);
@@ -54,11 +55,14 @@ void check_collectives(const Communicator& comm) {
 
 void check_sharded_program(const Communicator& comm) {
   const tessera::DeviceMesh mesh =
-      tessera::DeviceMesh::from_group({comm}, at::kCPU);
+      tessera::DeviceMesh::from_group({comm}, at::kCPU, {}, {"all"})
+          .unflatten("all", {2, comm.size() / 2}, {"dp", "tp"});
   const at::Tensor a = values(5, 6);
   const at::Tensor b = values(6, 7);
-  const at::Tensor rows = tessera::distribute_tensor(a, mesh, {Shard(0)});
-  at::Tensor columns = tessera::distribute_tensor(b, mesh, {Shard(1)});
+  const at::Tensor rows =
+      tessera::distribute_tensor(a, mesh, {Shard(0), Replicate()});
+  at::Tensor columns =
+      tessera::distribute_tensor(b, mesh, {Replicate(), Shard(1)});
   columns.requires_grad_(true);
   const at::Tensor product = at::matmul(rows, columns);
   TORCH_CHECK(

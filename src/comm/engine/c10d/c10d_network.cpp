@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -45,13 +46,24 @@ struct NetworkParts {
   GlooDevices devices;    // of Gloo groups; empty: those of `interface`
   std::string interface;  // "": loopback
   std::optional<WholeGroup> whole;
+  // How long this process, which serves the store, stays for the others.
+  std::chrono::milliseconds stays = std::chrono::milliseconds(0);
 };
+
+constexpr auto kBetweenLooks = std::chrono::milliseconds(5);
 
 class C10dNetwork final : public Network {
  public:
   explicit C10dNetwork(NetworkParts parts) : parts_(std::move(parts)) {
     if (parts_.store) {
       news_.emplace(parts_.store, parts_.rank, parts_.size);
+    }
+  }
+
+  ~C10dNetwork() override {
+    if (news_) {
+      news_->say_gone();
+      stay();
     }
   }
 
@@ -87,6 +99,19 @@ class C10dNetwork final : public Network {
   }
 
  private:
+  // Ranks that end later hear of each other through the store.
+  void stay() noexcept {
+    const auto limit = std::chrono::steady_clock::now() + parts_.stays;
+    try {
+      while (std::chrono::steady_clock::now() < limit &&
+             !news_->others_are_gone()) {
+        std::this_thread::sleep_for(kBetweenLooks);
+      }
+    } catch (...) {
+      static_cast<void>(0);  // the store is gone already
+    }
+  }
+
   std::unique_ptr<Wire> gloo_wire(
       const std::vector<int64_t>& ranks, const std::string& key) {
     if (parts_.devices.empty()) {
@@ -171,14 +196,16 @@ WholeGroup device_group(::c10d::ProcessGroup& group) {
 std::unique_ptr<Network> open_gloo_network(
     const Launch& launch, std::chrono::milliseconds deadline) {
   std::string interface = gloo_interface(launch);
+  const MeetingPoint point = find_meeting_point(launch);
   return std::make_unique<C10dNetwork>(NetworkParts{
       .name = "gloo",
       .rank = launch.rank,
       .size = launch.size,
-      .store = open_job_store(find_meeting_point(launch), launch, deadline),
+      .store = open_job_store(point, launch, deadline),
       .devices = {},
       .interface = std::move(interface),
-      .whole = {}});
+      .whole = {},
+      .stays = point.serves ? deadline : std::chrono::milliseconds(0)});
 }
 
 std::unique_ptr<Network> open_group_network(const GroupPtr& group) {

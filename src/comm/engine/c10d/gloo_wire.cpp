@@ -2,7 +2,6 @@
 
 #include <signal.h>
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -13,9 +12,9 @@
 #include <thread>
 #include <utility>
 
-#include <ATen/ops/from_blob.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "comm/engine/c10d/gloo_transfer.h"
 #include "comm/engine/c10d/joining_store.h"
 
 namespace tessera::detail {
@@ -24,7 +23,6 @@ namespace {
 using ::c10d::ProcessGroupGloo;
 using BackendPtr = c10::intrusive_ptr<::c10d::Backend>;
 using Clock = std::chrono::steady_clock;
-using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
 
 // For ranks that are there: an address that is in the store answers at once.
 constexpr auto kConnectTimeout = std::chrono::seconds(10);
@@ -34,115 +32,6 @@ constexpr auto kWaitTimeout = std::chrono::hours(24);
 constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
 // Transfers travel under this tag, messages under those below.
 constexpr int kTransferTag = 0x3fffffff;
-constexpr const char* kClosed = "the connections of the group are closed";
-
-/// One message from or to a place.
-struct Leg {
-  bool sends;
-  void* data;
-  int64_t size;
-  int64_t place;
-
-  WorkPtr start(::c10d::Backend& group, int tag) const {
-    std::vector<at::Tensor> tensors = {at::from_blob(data, {size}, at::kByte)};
-    return sends ? group.send(tensors, static_cast<int>(place), tag)
-                 : group.recv(tensors, static_cast<int>(place), tag);
-  }
-};
-
-/// What a thread carries out and its rank asks about.
-class Progress {
- public:
-  bool done() const {
-    if (state_ == State::kFailed) {
-      throw std::runtime_error(error_);
-    }
-    return state_ == State::kDone;
-  }
-  void succeed() { state_ = State::kDone; }
-  void fail(const std::string& error) {
-    error_ = error;
-    state_ = State::kFailed;
-  }
-
- private:
-  enum class State : uint8_t { kOpen, kDone, kFailed };
-  std::atomic<State> state_ = State::kOpen;
-  std::string error_;  // written before the state
-};
-
-/// Legs of one phase travel together; a phase begins when the one before it is
-/// complete.
-struct Transfer {
-  std::vector<std::vector<Leg>> phases;
-  Progress progress;
-};
-
-class TransferTransit final : public Transit {
- public:
-  explicit TransferTransit(std::shared_ptr<Transfer> transfer)
-      : transfer_(std::move(transfer)) {}
-  bool done() override { return transfer_->progress.done(); }
-
- private:
-  std::shared_ptr<Transfer> transfer_;
-};
-
-/// A message: its work completes only inside wait(), so a thread waits there.
-class Message {
- public:
-  Message(Leg leg, int tag) : leg_(leg), tag_(tag) {}
-  ~Message() { end(); }
-  void start(::c10d::Backend& group) {
-    try {
-      work_ = leg_.start(group, tag_);
-      waiter_ = std::thread([this] { wait(); });
-    } catch (const std::exception& error) {
-      progress_.fail(error.what());
-    }
-  }
-  void abort() noexcept {
-    if (work_) {
-      work_->abort();
-    } else {
-      progress_.fail(kClosed);
-    }
-  }
-  /// Lets go of the data, and of the connections.
-  void end() noexcept {
-    abort();
-    if (waiter_.joinable()) {
-      waiter_.join();
-    }
-    work_.reset();
-  }
-  const Progress& progress() const { return progress_; }
-
- private:
-  void wait() noexcept {
-    try {
-      work_->wait() ? progress_.succeed() : progress_.fail(kClosed);
-    } catch (const std::exception& error) {
-      progress_.fail(error.what());
-    }
-  }
-
-  Leg leg_;
-  int tag_;
-  WorkPtr work_;
-  std::thread waiter_;
-  Progress progress_;
-};
-
-class MessageTransit final : public Transit {
- public:
-  explicit MessageTransit(std::shared_ptr<Message> message)
-      : message_(std::move(message)) {}
-  bool done() override { return message_->progress().done(); }
-
- private:
-  std::shared_ptr<Message> message_;
-};
 
 class GlooWire final : public Wire {
  public:
@@ -292,7 +181,7 @@ class GlooWire final : public Wire {
     }
     queue_.push_back(transfer);
     changed_.notify_all();
-    return std::make_unique<TransferTransit>(std::move(transfer));
+    return transit_of(std::move(transfer));
   }
 
   TransitPtr begin(Leg leg, int64_t tag) {
@@ -309,7 +198,7 @@ class GlooWire final : public Wire {
     if (group_) {
       message->start(*group_);
     }
-    return std::make_unique<MessageTransit>(std::move(message));
+    return transit_of(std::move(message));
   }
 
   // What the thread does.

@@ -88,6 +88,26 @@ std::vector<News> StoreNews::news(uint64_t world) {
   return all;
 }
 
+void StoreNews::say_gone() noexcept {
+  try {
+    store_->set(numbered("gone", rank_), as_value("1"));
+  } catch (...) {
+    static_cast<void>(0);  // so is the store
+  }
+}
+
+bool StoreNews::others_are_gone() {
+  for (int64_t r = 0; r < size_; ++r) {
+    const bool uses_it = r != rank_ &&
+                         store_->check({numbered("process", r)}) &&
+                         !store_->check({numbered("gone", r)}) && is_alive(r);
+    if (uses_it) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void StoreNews::read_news() {
   const int64_t count = store_->add("news", 0);
   if (count == counted_) {

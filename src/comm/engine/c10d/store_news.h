@@ -27,6 +27,11 @@ class StoreNews {
   void tell(const News& news) noexcept;
   std::vector<News> news(uint64_t world);
 
+  /// Says that this rank will not use the store any more.
+  void say_gone() noexcept;
+  /// Tells whether no other rank that has started will.
+  bool others_are_gone();
+
  private:
   void read_news();
   void look_at_processes();

@@ -44,8 +44,7 @@ uint64_t ProcessGroupState::number() const {
 }
 
 std::string ProcessGroupState::key() const {
-  const std::string text = describe_group(ranks);
-  return generation == 0 ? text : text + " " + std::to_string(generation);
+  return "group " + std::to_string(number());
 }
 
 ProcessGroupState::Lane& ProcessGroupState::lane_of(
