@@ -47,6 +47,14 @@ std::string key_of(const CommTime& time) {
   return (time.large ? "large " : "small ") + time.collective;
 }
 
+Times times_of(const ordered_json& json) {
+  Times times;
+  for (const auto& [key, seconds] : json.items()) {
+    times.emplace_back(key, seconds.get<double>());
+  }
+  return times;
+}
+
 /// Runs a program to its end with its output in a file; returns its exit code.
 int run_to_end(const std::vector<std::string>& words, const std::string& log) {
   sigset_t mask;
@@ -116,11 +124,7 @@ std::optional<Times> run_engine(
         engine + " on " + counted(ranks, "rank") + " ended with exit code " +
         std::to_string(code) + ": " + last_line(log));
   }
-  Times times;
-  for (const auto& [key, seconds] : ordered_json::parse(input).items()) {
-    times.emplace_back(key, seconds.get<double>());
-  }
-  return times;
+  return times_of(ordered_json::parse(input));
 }
 
 /// PyTorch's processes; they sleep between rounds.
@@ -137,12 +141,7 @@ class Pytorch {
   const std::string& version() const { return version_; }
   Times round() {
     peer_.send("round");
-    Times times;
-    const auto answer = ordered_json::parse(peer_.receive());
-    for (const auto& [key, seconds] : answer.items()) {
-      times.emplace_back(key, seconds.get<double>());
-    }
-    return times;
+    return times_of(ordered_json::parse(peer_.receive()));
   }
 
  private:
