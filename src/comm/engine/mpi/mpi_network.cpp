@@ -185,47 +185,31 @@ class MpiWire final : public Wire {
       const void* input, void* output,
       const std::vector<int64_t>& counts) override {
     auto transit = begin();
-    int64_t at = 0;
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      char* to = static_cast<char*>(output) + at;
-      if (r == place_) {
-        copy(to, input, counts[r]);
-      } else {
-        transit->receive(to, counts[r], ranks_[r]);
-      }
-      at += counts[r];
+    const auto to = runs(static_cast<char*>(output), counts);
+    for (size_t r : others()) {
+      transit->receive(to[r], counts[r], ranks_[r]);
     }
     for (size_t r : others()) {
       transit->send(input, counts[place_], ranks_[r]);
     }
+    copy(to[place_], input, counts[place_]);
     return transit;
   }
 
+  // The own run is copied while the others fetch theirs.
   TransitPtr all_to_all(
       const void* input, const std::vector<int64_t>& sent, void* output,
       const std::vector<int64_t>& received) override {
     auto transit = begin();
-    const char* own = nullptr;
-    int64_t at = 0;
-    std::vector<const char*> from(ranks_.size());
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      from[r] = static_cast<const char*>(input) + at;
-      at += sent[r];
-    }
-    own = from[place_];
-    at = 0;
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      char* to = static_cast<char*>(output) + at;
-      if (r == place_) {
-        copy(to, own, received[r]);
-      } else {
-        transit->receive(to, received[r], ranks_[r]);
-      }
-      at += received[r];
+    const auto from = runs(static_cast<const char*>(input), sent);
+    const auto to = runs(static_cast<char*>(output), received);
+    for (size_t r : others()) {
+      transit->receive(to[r], received[r], ranks_[r]);
     }
     for (size_t r : others()) {
       transit->send(from[r], sent[r], ranks_[r]);
     }
+    copy(to[place_], from[place_], received[place_]);
     return transit;
   }
 
@@ -274,6 +258,17 @@ class MpiWire final : public Wire {
       places.push_back((place_ + i) % ranks_.size());
     }
     return places;
+  }
+  // Where each place's run begins.
+  template <class Char>
+  static std::vector<Char*> runs(
+      Char* first, const std::vector<int64_t>& counts) {
+    std::vector<Char*> begins;
+    for (const int64_t count : counts) {
+      begins.push_back(first);
+      first += count;
+    }
+    return begins;
   }
   static void copy(void* to, const void* from, int64_t bytes) {
     if (bytes > 0 && to != from) {
