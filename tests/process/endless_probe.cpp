@@ -12,8 +12,9 @@ int main() {
     tessera::run([] {
       const tessera::Communicator all = tessera::init().communicator();
       all.barrier();
-      std::printf("rank %d is process %d\n", static_cast<int>(all.rank()),
-                  static_cast<int>(getpid()));
+      std::printf(
+          "rank %d is process %d\n", static_cast<int>(all.rank()),
+          static_cast<int>(getpid()));
       std::fflush(stdout);
       for (;;) {
         all.all_reduce(at::zeros({1000}));
