@@ -107,6 +107,7 @@ class GlooWire final : public Wire {
     }
     if (Clock::now() >= next_look_) {
       absent_ = store_->absent(size_);
+      std::erase(absent_, place_);
       next_look_ = Clock::now() + kBetweenLooks;
     }
     return absent_;
@@ -232,8 +233,7 @@ class GlooWire final : public Wire {
     auto options = ProcessGroupGloo::Options::create(kConnectTimeout);
     options->devices = devices_;
     options->threads = 1;
-    BackendPtr group = c10::make_intrusive<ProcessGroupGloo>(
-        store_, static_cast<int>(place_), static_cast<int>(size_), options);
+    BackendPtr group = open_group(options);
     group->setTimeout(kWaitTimeout);
     const Lock lock(mutex_);
     if (!closed_) {
@@ -241,6 +241,19 @@ class GlooWire final : public Wire {
       for (const auto& message : messages_) {
         message->start(*group_);
       }
+    }
+  }
+
+  BackendPtr open_group(
+      const c10::intrusive_ptr<ProcessGroupGloo::Options>& options) {
+    try {
+      return c10::make_intrusive<ProcessGroupGloo>(
+          store_, static_cast<int>(place_), static_cast<int>(size_), options);
+    } catch (const std::exception& error) {
+      throw std::runtime_error(
+          std::string("Gloo cannot connect the ranks: ") + error.what() +
+          "; where they are on several hosts, set TESSERA_INTERFACE to the "
+          "interface between these");
     }
   }
 
