@@ -57,6 +57,12 @@ BlockedSignals::BlockedSignals() {
 }
 
 BlockedSignals::~BlockedSignals() {
+  // One that came is dealt with: writes failed.
+  sigset_t broken_pipe;
+  sigemptyset(&broken_pipe);
+  sigaddset(&broken_pipe, SIGPIPE);
+  const timespec at_once{};
+  sigtimedwait(&broken_pipe, nullptr, &at_once);
   sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 

@@ -298,13 +298,13 @@ int join_job(const RunOptions& options, const Words& words) {
     dup2(err, STDERR_FILENO);
     undo_preload(folder + "loopback.so");
     describe_rank(options, rank);
+    tell(Word::kStarted, getpid());  // before anything the program prints
   });
   close(out);
   close(err);
   if (child.error != 0) {
     tell(Word::kCannotStart, child.error);
   } else {
-    tell(Word::kStarted, child.pid);
     int status = 0;
     while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
     }

@@ -98,8 +98,8 @@ class JobLoop {
     mpirun_ = mpirun;
     while (job_.alive() > 0 && !(mpirun_ && mpirun_->has_ended())) {
       forward_output(wait());
-      take_signals();
       hear_mpirun();
+      take_signals();
       job_.look(RankJob::Clock::now());
     }
     for (RankStream& stream : streams_) {

@@ -173,6 +173,7 @@ void run_process_ranks(
         std::make_unique<InnerNetwork>(outer->network(), n, worlds), deadline);
     try {
       run_as_process(*inner_world(), body);
+      inner_world()->leave("");
     } catch (...) {
       failure = std::current_exception();
       heard = inner_world()->heard_failure();
@@ -206,7 +207,6 @@ void run_as_process(ProcessWorld& world, const std::function<void()>& body) {
     world.logs()->flight->rank_failed(std::current_exception());
     throw;
   }
-  world.leave("");
 }
 
 }  // namespace tessera::detail
