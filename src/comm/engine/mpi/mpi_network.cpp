@@ -370,6 +370,9 @@ class MpiNetwork final : public Network {
         failed_ = true;
         continue;
       }
+      if (waiting == 0 && ++probes < kProbes) {
+        continue;
+      }
       if (waiting == 0) {
         return with_deaths(world, std::exchange(heard_[world], {}));
       }
