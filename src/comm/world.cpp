@@ -115,6 +115,7 @@ Communicator World::communicator(const std::vector<int64_t>& ranks) const {
 Communicator World::rebuild(const std::vector<int64_t>& ranks) const {
   static_cast<void>(communicator(ranks));  // checks them
   impl_->rebuild(ranks);
+  impl_->logs()->flight->renew(ranks);
   return communicator(ranks);
 }
 
@@ -149,6 +150,21 @@ std::shared_ptr<detail::WorldImpl> detail::this_rank() {
   return lone_rank();
 }
 
+namespace {
+
+void check_is_engine(Engine asked, const detail::WorldImpl& rank) {
+  const char* name = asked == Engine::kThreads ? "threads"
+                     : asked == Engine::kMpi   ? "mpi"
+                     : asked == Engine::kC10d  ? "gloo"
+                                               : nullptr;
+  TORCH_CHECK_VALUE(
+      name == nullptr || rank.engine() == name, "init, rank ", rank.rank(),
+      " of ", rank.size(), ": the engine was to be ", name, ", but it is ",
+      rank.engine(), "; the first init() decides, or TESSERA_ENGINE");
+}
+
+}  // namespace
+
 World init(InitOptions options) {
   check_engine(options.engine, "init");
   check_deadline(options.deadline, "init");
@@ -165,6 +181,7 @@ World init(InitOptions options) {
       rank->size(), " with engine ", rank->engine(),
       "; use run_simulated({.rank = 17, .size = 65536}, body), or set "
       "TESSERA_ENGINE=simulated, TESSERA_RANK and TESSERA_WORLD_SIZE");
+  check_is_engine(options.engine, *rank);
   if (options.deadline != InitOptions().deadline) {
     rank->set_deadline(options.deadline);
   }

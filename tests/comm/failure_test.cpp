@@ -264,12 +264,9 @@ TEST(FailureTest, ABrokenGroupIsRebuilt) {
         return "round " + std::to_string(round) + ": " + error;
       }
     }
-    return error_of([&] { first.barrier(); });
+    return error_of([&] { first.barrier(); });  // a handle from before
   });
-  for (const std::string& text : outcome.texts) {
-    expect_parts(
-        text, {"barrier()", "the group is broken by an earlier failure"});
-  }
+  EXPECT_EQ(outcome.texts, std::vector<std::string>(3));
 }
 
 TEST(FailureTest, RanksThatAreLeftRebuildAGroupOfTheirOwn) {

@@ -39,10 +39,10 @@ class World {
   /// Returns the group of the given global ranks, in that order. Every rank of
   /// the group must ask for it with the same list; others need not.
   Communicator communicator(const std::vector<int64_t>& ranks) const;
-  /// Makes a group anew: the way on after a failure, which leaves the old one
-  /// broken for ever. Every rank of the group calls this, as often as the
-  /// others; communicator() returns the new group from then on. After the end
-  /// of a rank, rebuild a group of those that are left.
+  /// Makes a broken group whole again: the way on after a failure. Every rank
+  /// of the group calls this, as often as the others; all handles to the group,
+  /// those in meshes and tensors too, then use the new connections. After the
+  /// end of a rank, rebuild a group of those that are left.
   /// Example: catch (const c10::DistBackendError&) { world.rebuild({0, 1}); }
   Communicator rebuild(const std::vector<int64_t>& ranks) const;
   /// Returns the engine's name: "threads", "mpi", "gloo", ...

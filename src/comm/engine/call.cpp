@@ -157,6 +157,7 @@ CallFacts facts_of(const CollectiveCall& call, int64_t other) {
       .kind = call.kind,
       .reduce_op = is_reduction(call.kind) ? call.reduce_op : ReduceOp::kSum,
       .peer = has_root(call.kind) ? call.peer : -1,
+      .tag = is_point_to_point(call.kind) ? call.tag : 0,
       .stamp = call.stamp};
   if (!call.sample().defined()) {
     return facts;
@@ -193,6 +194,9 @@ std::string disagreement(const CallFacts& a, const CallFacts& b) {
   }
   if (a.peer != b.peer) {
     return "the root";
+  }
+  if (a.tag != b.tag) {
+    return "the tag";
   }
   if (a.reduce_op != b.reduce_op) {
     return "the reduce op";

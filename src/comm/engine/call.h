@@ -105,6 +105,9 @@ struct CallSite {
 };
 std::ostream& operator<<(std::ostream& out, const CallSite& site);
 
+/// Engines have tags of 30 bits, two for each of ours.
+inline constexpr int64_t kMaxTag = (int64_t{1} << 29) - 2;
+
 /// Checks what one rank can see: counts, dtypes, devices, contiguous outputs,
 /// memory shared by input and output, the reduce op. Makes the input contiguous
 /// and marks the output as written. Errors start with the site.
@@ -118,6 +121,7 @@ struct CallFacts {
   at::ScalarType dtype = at::ScalarType::Undefined;
   at::DeviceType device_type = at::kCPU;
   int64_t peer = -1;
+  int64_t tag = 0;
   RandomStamp stamp = {};
   int64_t numel = 0;    // where all ranks must have as many
   uint64_t counts = 0;  // a hash of the counts that all ranks must share

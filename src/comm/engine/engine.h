@@ -88,7 +88,8 @@ class WorldImpl {
   /// Returns the group of the given global ranks, this rank among them.
   virtual std::shared_ptr<CommunicatorImpl> communicator(
       const std::vector<int64_t>& ranks) = 0;
-  /// Makes communicator(ranks) a new group from now on; each rank of it does.
+  /// Gives the group of these ranks, and all handles to it, new connections;
+  /// each rank of it does.
   virtual void rebuild(const std::vector<int64_t>& ranks) = 0;
 
   /// This rank's random numbers.

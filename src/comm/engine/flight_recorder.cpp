@@ -124,6 +124,15 @@ FlightGroup& FlightRecorder::group(
   return *group;
 }
 
+void FlightRecorder::renew(const std::vector<int64_t>& ranks) {
+  const Lock lock(mutex_);
+  const auto found = groups_.find(ranks);
+  if (found != groups_.end()) {
+    found->second->failed = false;
+    found->second->collectives = 0;
+  }
+}
+
 void FlightRecorder::fill(Slot& slot, const CollectiveCall& call) {
   slot.outline = outline_of(call);
   slot.cut = std::max(call.input_counts.size(), call.output_counts.size()) >

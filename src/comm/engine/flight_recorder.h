@@ -41,6 +41,8 @@ class FlightRecorder {
 
   /// Returns the group with these ranks, which lives as long as this.
   FlightGroup& group(const std::vector<int64_t>& ranks, int64_t place);
+  /// The group has been rebuilt: it counts from 0, and may fail again.
+  void renew(const std::vector<int64_t>& ranks);
 
   /// Returns the number of a new entry; -1 in a group that has failed.
   int64_t start(FlightGroup& group, const CollectiveCall& call);

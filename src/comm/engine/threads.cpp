@@ -52,26 +52,28 @@ class ThreadsCommunicator : public CommunicatorImpl {
       int64_t rank, std::shared_ptr<CallLogs> logs)
       : CommunicatorImpl(std::move(logs)),
         world_(std::move(world)),
-        group_(world_->group(ranks, rank)),
+        slot_(world_->group(ranks, rank)),
         place_(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()) {}
 
   int64_t rank() const override { return place_; }
-  const std::vector<int64_t>& ranks() const override { return group_.ranks; }
+  const std::vector<int64_t>& ranks() const override { return group().ranks; }
   std::string engine() const override { return "threads"; }
   bool shares_memory() const override { return true; }
   std::unique_ptr<WorkImpl> submit(CollectiveCall call) override {
     return std::make_unique<ThreadsWork>(
-        world_, world_->submit(group_, place_, std::move(call)));
+        world_, world_->submit(group(), place_, std::move(call)));
   }
   std::shared_ptr<CommunicatorImpl> subgroup(
       const std::vector<int64_t>& ranks) override {
     return std::make_shared<ThreadsCommunicator>(
-        world_, ranks, group_.ranks[static_cast<size_t>(place_)], logs());
+        world_, ranks, group().ranks[static_cast<size_t>(place_)], logs());
   }
 
  private:
+  ThreadsGroup& group() const { return *slot_.load(); }
+
   std::shared_ptr<ThreadsWorld> world_;
-  ThreadsGroup& group_;  // lives as long as the world
+  ThreadsWorld::GroupSlot& slot_;  // lives as long as the world
   int64_t place_;
 };
 
@@ -137,12 +139,18 @@ void ThreadsWorld::set_deadline(std::chrono::milliseconds deadline) {
   deadline_ = deadline;
 }
 
-ThreadsGroup& ThreadsWorld::group(
+ThreadsWorld::GroupSlot& ThreadsWorld::group(
     const std::vector<int64_t>& ranks, int64_t rank) {
   const Lock lock(mutex_);
-  const auto& rebuilt = ranks_[static_cast<size_t>(rank)].generations;
-  const auto found = rebuilt.find(ranks);
-  const uint64_t generation = found == rebuilt.end() ? 0 : found->second;
+  GroupSlot& slot = ranks_[static_cast<size_t>(rank)].slots[ranks];
+  if (slot == nullptr) {
+    slot = find_group(ranks, 0);
+  }
+  return slot;
+}
+
+ThreadsGroup* ThreadsWorld::find_group(
+    const std::vector<int64_t>& ranks, uint64_t generation) {
   std::unique_ptr<ThreadsGroup>& group = groups_[{ranks, generation}];
   if (group == nullptr) {
     group = std::make_unique<ThreadsGroup>();
@@ -150,12 +158,13 @@ ThreadsGroup& ThreadsWorld::group(
     group->generation = generation;
     group->next.resize(ranks.size());
   }
-  return *group;
+  return group.get();
 }
 
 void ThreadsWorld::rebuild(const std::vector<int64_t>& ranks, int64_t rank) {
   const Lock lock(mutex_);
-  ++ranks_[static_cast<size_t>(rank)].generations[ranks];
+  GroupSlot& slot = ranks_[static_cast<size_t>(rank)].slots.at(ranks);
+  slot = find_group(ranks, slot.load()->generation + 1);
 }
 
 bool ThreadsWorld::is_own_thread(int64_t rank) const {

@@ -8,6 +8,7 @@
 // that has better things to do. See Note [One lock].
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -92,10 +93,10 @@ class ThreadsWorld : public std::enable_shared_from_this<ThreadsWorld> {
   int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
   std::chrono::milliseconds deadline();
   void set_deadline(std::chrono::milliseconds deadline);
-  /// Returns the group with exactly these ranks as `rank` has last rebuilt it.
-  /// Groups live as long as the world, so a broken one stays broken and counts
-  /// its calls on.
-  ThreadsGroup& group(const std::vector<int64_t>& ranks, int64_t rank);
+  /// What a rank's handles of one list of ranks share: the group as the rank
+  /// has last rebuilt it. Groups live as long as the world.
+  using GroupSlot = std::atomic<ThreadsGroup*>;
+  GroupSlot& group(const std::vector<int64_t>& ranks, int64_t rank);
   void rebuild(const std::vector<int64_t>& ranks, int64_t rank);
 
   Ticket submit(ThreadsGroup& group, int64_t place, CollectiveCall call);
@@ -124,11 +125,13 @@ class ThreadsWorld : public std::enable_shared_from_this<ThreadsWorld> {
     bool ended = false;
     bool failed = false;
     std::vector<std::shared_ptr<Operation>> withdrawn;
-    std::map<std::vector<int64_t>, uint64_t> generations;  // of its groups
+    std::map<std::vector<int64_t>, GroupSlot> slots;  // of its groups
   };
   using Lock = std::unique_lock<std::mutex>;
   using GroupKey = std::pair<std::vector<int64_t>, uint64_t>;  // generation
 
+  ThreadsGroup* find_group(
+      const std::vector<int64_t>& ranks, uint64_t generation);
   Ticket find_call(ThreadsGroup& group, int64_t place);
   Ticket find_message(
       ThreadsGroup& group, int64_t place, const CollectiveCall& call);

@@ -60,6 +60,8 @@ class Message {
   Message& operator=(const Message&) = delete;
 
   void start(::c10d::Backend& group);
+  /// Ends a message that cannot start.
+  void fail(const std::string& error) { progress_.fail(error); }
   /// Ends the wait soon.
   void abort() noexcept;
   /// Lets go of the data, and of the connections.

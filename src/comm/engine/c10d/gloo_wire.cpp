@@ -221,17 +221,22 @@ class GlooWire final : public Wire {
     messages_.push_back(message);
     if (group_) {
       message->start(*group_);
+    } else if (!error_.empty()) {
+      message->fail(error_);
     }
     return transit_of(std::move(message));
   }
 
   // What the thread does.
   void run() noexcept {
-    std::string error;
     try {
       connect();
     } catch (const std::exception& what) {
-      error = what.what();
+      const Lock lock(mutex_);
+      error_ = what.what();
+      for (const auto& message : messages_) {
+        message->fail(error_);
+      }
     }
     for (;;) {
       std::shared_ptr<Transfer> transfer;
@@ -244,7 +249,7 @@ class GlooWire final : public Wire {
         transfer = queue_.front();
         queue_.pop_front();
       }
-      error.empty() ? carry_out(*transfer) : transfer->progress.fail(error);
+      error_.empty() ? carry_out(*transfer) : transfer->progress.fail(error_);
     }
   }
 
@@ -316,7 +321,8 @@ class GlooWire final : public Wire {
   std::map<int64_t, std::unique_ptr<GlooWire>> pairs_;  // by the other place
   std::mutex mutex_;                                    // guards what follows
   std::condition_variable changed_;
-  BackendPtr group_;  // none before all are connected
+  BackendPtr group_;   // none before all are connected
+  std::string error_;  // why it cannot connect
   bool closed_ = false;
   std::deque<std::shared_ptr<Transfer>> queue_;
   std::vector<WorkPtr> under_way_;  // of the transfer at hand

@@ -44,7 +44,8 @@ int open_socket(const addrinfo& address, int flags) {
 }
 
 // LibTorch's server would listen at every address of the host; this socket, at
-// one. Returns -1 where the address is not this host's own.
+// one. Returns -1, which means every address, only where the address is not
+// this host's own and TESSERA_INTERFACE says that ranks come from outside.
 int listen_at(const MeetingPoint& point) {
   const Addresses addresses = resolve(point);
   int error = 0;
@@ -59,9 +60,11 @@ int listen_at(const MeetingPoint& point) {
     ::close(fd);
   }
   TORCH_CHECK_VALUE(
-      error == EADDRNOTAVAIL, "init: rank 0 cannot listen at ", point.address,
-      ":", point.port, ": ", std::strerror(error),
-      "; set MASTER_PORT to a free port");
+      error == EADDRNOTAVAIL && !environment("TESSERA_INTERFACE").empty(),
+      "init: rank 0 cannot listen at ", point.address, ":", point.port, ": ",
+      std::strerror(error),
+      "; set MASTER_PORT to a free port, MASTER_ADDR to an address of this "
+      "host, or TESSERA_INTERFACE to listen at every address");
   return -1;
 }
 

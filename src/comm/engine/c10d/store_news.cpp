@@ -59,12 +59,11 @@ StoreNews::StoreNews(StorePtr store, int64_t rank, int64_t size)
   store_->set(numbered("process", rank), as_value(std::to_string(getpid())));
 }
 
-// Each rank counts its own; "news" counts all, to be asked for often. A rank
-// that dies in between leaves no hole.
+// Each rank counts its own. To look writes nothing: a rank that is killed while
+// it writes could leave half an entry to the others.
 void StoreNews::tell(const News& news) noexcept {
   try {
     store_->set(numbered("news", rank_, ++told_), as_value(to_bytes(news)));
-    store_->add("news", 1);
   } catch (...) {
     static_cast<void>(0);  // the store is gone, and with it the job
   }
@@ -72,9 +71,8 @@ void StoreNews::tell(const News& news) noexcept {
 
 std::vector<News> StoreNews::news(uint64_t world) {
   if (Clock::now() >= next_look_) {
+    look();
     next_look_ = Clock::now() + kBetweenLooks;
-    read_news();
-    look_at_processes();
   }
   std::vector<News> all = std::exchange(heard_[world], {});
   for (const int64_t rank : dead_) {
@@ -108,12 +106,20 @@ bool StoreNews::others_are_gone() {
   return true;
 }
 
-void StoreNews::read_news() {
-  const int64_t count = store_->add("news", 0);
-  if (count == counted_) {
-    return;
+// Where the store has died with its rank, the dead rank is what counts.
+void StoreNews::look() {
+  try {
+    read_news();
+    look_at_processes();
+  } catch (const std::exception&) {
+    bury_known_processes();
+    if (dead_.empty()) {
+      throw;
+    }
   }
-  counted_ = count;
+}
+
+void StoreNews::read_news() {
   for (int64_t r = 0; r < size_; ++r) {
     while (r != rank_ && store_->check({numbered("news", r, read_[r] + 1)})) {
       const News news =
@@ -130,8 +136,20 @@ void StoreNews::look_at_processes() {
     if (r == rank_ || ended_[r] || is_alive(r)) {
       continue;
     }
-    ended_[r] = true;
-    dead_.insert(r);
+    read_news();  // it may have said so meanwhile
+    if (!ended_[r]) {
+      ended_[r] = true;
+      dead_.insert(r);
+    }
+  }
+}
+
+void StoreNews::bury_known_processes() {
+  for (const auto& [r, process] : processes_) {
+    if (process > 0 && !ended_[r] && !exists(process)) {
+      ended_[r] = true;
+      dead_.insert(r);
+    }
   }
 }
 

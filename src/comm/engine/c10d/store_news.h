@@ -33,8 +33,10 @@ class StoreNews {
   bool others_are_gone();
 
  private:
+  void look();
   void read_news();
   void look_at_processes();
+  void bury_known_processes();
   bool is_alive(int64_t rank);
 
   StorePtr store_;
@@ -42,7 +44,6 @@ class StoreNews {
   int64_t size_;
   std::chrono::steady_clock::time_point next_look_ = {};
   int64_t told_ = 0;                             // by this rank
-  int64_t counted_ = 0;                          // of all, when last asked for
   std::map<int64_t, int64_t> read_;              // by rank
   std::map<uint64_t, std::vector<News>> heard_;  // by world
   std::map<int64_t, bool> ended_;

@@ -98,6 +98,12 @@ class ActiveTags {
   std::map<int, Use> uses_;
 };
 
+// A program that started MPI itself may end it before this library's objects.
+bool mpi_is_over() {
+  int ended = 0;
+  return MPI_Finalized(&ended) != MPI_SUCCESS || ended != 0;
+}
+
 class MpiTransit final : public Transit {
  public:
   MpiTransit(
@@ -108,7 +114,7 @@ class MpiTransit final : public Transit {
   ~MpiTransit() override {
     tags_->remove(tag_);
     for (MPI_Request& request : requests_) {
-      if (request != MPI_REQUEST_NULL) {
+      if (request != MPI_REQUEST_NULL && !mpi_is_over()) {
         MPI_Request_free(&request);
       }
     }
@@ -145,6 +151,19 @@ class MpiTransit final : public Transit {
             MPI_STATUSES_IGNORE),
         "MPI_Testall");
     return flag != 0;
+  }
+  // After an error some requests may still be active.
+  bool settled() noexcept override {
+    if (mpi_is_over()) {
+      return true;
+    }
+    for (MPI_Request& request : requests_) {
+      int flag = 0;
+      MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+    }
+    return std::all_of(
+        requests_.begin(), requests_.end(),
+        [](MPI_Request request) { return request == MPI_REQUEST_NULL; });
   }
   // Sends cannot be taken back.
   void cancel() noexcept override {
@@ -285,6 +304,14 @@ class MpiWire final : public Wire {
   int tag_bound_;
 };
 
+void check_level(int level) {
+  if (level < MPI_THREAD_SERIALIZED) {
+    throw std::runtime_error(
+        "MPI gives less than MPI_THREAD_SERIALIZED, which this engine needs; "
+        "let MPI_Init_thread ask for it");
+  }
+}
+
 class MpiNetwork final : public Network {
  public:
   MpiNetwork() {
@@ -295,12 +322,12 @@ class MpiNetwork final : public Network {
       check(
           MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level),
           "MPI_Init_thread");
-      if (level < MPI_THREAD_SERIALIZED) {
-        throw std::runtime_error(
-            "MPI gives less than MPI_THREAD_SERIALIZED, which this engine "
-            "needs");
-      }
+      check_level(level);
       finalizes_ = true;
+    } else {
+      int level = 0;
+      check(MPI_Query_thread(&level), "MPI_Query_thread");
+      check_level(level);
     }
     check(MPI_Comm_dup(MPI_COMM_WORLD, &data_), "MPI_Comm_dup");
     check(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
@@ -320,12 +347,22 @@ class MpiNetwork final : public Network {
   }
   // A job in which a rank has failed cannot finalize: others may be gone.
   ~MpiNetwork() override {
-    int ended = 0;
-    MPI_Finalized(&ended);
-    if (finalizes_ && !failed_ && ended == 0) {
-      MPI_Waitall(
-          static_cast<int>(sending_.size()), sending_.data(),
-          MPI_STATUSES_IGNORE);
+    if (!finalizes_ || failed_ || mpi_is_over()) {
+      return;
+    }
+    try {
+      hear_until([&] { return all_told(); });
+      MPI_Request end = MPI_REQUEST_NULL;
+      check(MPI_Ibarrier(control_, &end), "MPI_Ibarrier");
+      hear_until([&] {
+        int flag = 0;
+        check(MPI_Test(&end, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+        return flag != 0;
+      });
+    } catch (const std::exception&) {
+      failed_ = true;
+    }
+    if (!failed_) {
       MPI_Finalize();
     }
   }
@@ -345,7 +382,14 @@ class MpiNetwork final : public Network {
 
   void tell(
       const std::vector<int64_t>& ranks, const News& news) noexcept override {
-    failed_ = failed_ || (news.world == 0 && !news.text.empty());
+    if (mpi_is_over()) {
+      return;
+    }
+    if (all_told()) {
+      told_.clear();
+      sending_.clear();
+    }
+    failed_ = failed_ || is_failure(news);
     const std::string& bytes = told_.emplace_back(to_bytes(news));
     for (const int64_t to : ranks) {
       if (to != rank_) {
@@ -358,6 +402,9 @@ class MpiNetwork final : public Network {
   }
   // A probe may move on what has arrived before it sees it: several tell.
   std::vector<News> news(uint64_t world) override {
+    if (mpi_is_over()) {
+      throw std::runtime_error("the program has ended MPI");
+    }
     for (int probes = 0;;) {
       int waiting = 0;
       MPI_Status status;
@@ -385,12 +432,30 @@ class MpiNetwork final : public Network {
               control_, MPI_STATUS_IGNORE),
           "MPI_Recv");
       News heard = news_from(bytes);
-      failed_ = failed_ || (heard.world == 0 && !heard.text.empty());
+      failed_ = failed_ || is_failure(heard);
       heard_[heard.world].push_back(std::move(heard));
     }
   }
 
  private:
+  // The end of a rank, not of a group, keeps the job from ending as usual.
+  static bool is_failure(const News& news) {
+    return news.world == 0 && news.group == 0 && !news.text.empty();
+  }
+  bool all_told() noexcept {
+    int flag = 0;
+    MPI_Testall(
+        static_cast<int>(sending_.size()), sending_.data(), &flag,
+        MPI_STATUSES_IGNORE);
+    return flag != 0;
+  }
+  // Long news waits at its sender until it is received.
+  template <class F>
+  void hear_until(const F& condition) {
+    while (!failed_ && !condition()) {
+      static_cast<void>(news(0));
+    }
+  }
   // Adds those who died since this world last asked.
   std::vector<News> with_deaths(uint64_t world, std::vector<News> news) {
     size_t& known = deaths_told_[world];

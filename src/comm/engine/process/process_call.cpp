@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <base/hash.h>
 #include <c10/util/Exception.h>
@@ -26,6 +27,10 @@ class Both final : public Transit {
   void cancel() noexcept override {
     first_->cancel();
     second_->cancel();
+  }
+  bool settled() noexcept override {
+    const bool first = first_->settled();
+    return second_->settled() && first;
   }
 
  private:
@@ -66,13 +71,14 @@ void ProcessGroupState::count_calls(std::map<uint64_t, uint64_t>& calls) const {
 }
 
 ProcessCall::ProcessCall(
-    std::shared_ptr<ProcessGroupState> of, CollectiveCall what,
-    Clock::time_point started)
+    std::shared_ptr<ProcessGroupState> of, CollectiveCall what)
     : group_(std::move(of)),
       call_(std::move(what)),
-      started_(started),
       lane_(group_->lane_of(call_)),
       sequence_(lane_.calls++) {
+  if (auto point = mark_stream(call_)) {
+    points_.push_back(std::move(*point));
+  }
   label_ = is_point_to_point(call_.kind) ? "message"
                                          : "call " + std::to_string(sequence_);
 }
@@ -138,11 +144,7 @@ bool ProcessCall::is_among(const std::map<uint64_t, uint64_t>& calls) const {
 }
 
 bool ProcessCall::settled() {
-  try {
-    return transit_ == nullptr || transit_->done();
-  } catch (const std::exception&) {
-    return true;
-  }
+  return transit_ == nullptr || transit_->settled();
 }
 
 void ProcessCall::raise() const {
@@ -267,14 +269,19 @@ void ProcessCall::take_payloads() {
 
 void ProcessCall::finish() {
   if (device_output_.defined()) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const CollectiveCall on_device{.output = device_output_};
+    join_parts(on_device, points_);
     device_output_.copy_(call_.output);
   }
   group_->scratch.give_back(std::exchange(gathered_, {}));
   stage_ = Stage::kComplete;
 }
 
-// Wires see host memory only.
+// Wires see host memory only. What was enqueued before the call comes first.
 void ProcessCall::move_to_host() {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  join_parts(call_, points_);
   if (call_.input.defined() && !call_.input.is_cpu()) {
     call_.input = call_.input.cpu();
   }

@@ -14,6 +14,7 @@
 #include "comm/engine/call.h"
 #include "comm/engine/process/scratch.h"
 #include "comm/engine/process/wire.h"
+#include "comm/engine/stream_order.h"
 
 namespace tessera::detail {
 
@@ -79,13 +80,10 @@ class ProcessCall {
  public:
   using Clock = std::chrono::steady_clock;
 
-  ProcessCall(
-      std::shared_ptr<ProcessGroupState> of, CollectiveCall what,
-      Clock::time_point started);
+  ProcessCall(std::shared_ptr<ProcessGroupState> of, CollectiveCall what);
 
   ProcessGroupState& group() const { return *group_; }
   const CollectiveCall& call() const { return call_; }
-  Clock::time_point started() const { return started_; }
   /// Prints "call 3", "message".
   const std::string& label() const { return label_; }
 
@@ -145,16 +143,16 @@ class ProcessCall {
 
   std::shared_ptr<ProcessGroupState> group_;
   CollectiveCall call_;
-  Clock::time_point started_;
   std::string label_;
   ProcessGroupState::Lane& lane_;
   uint64_t sequence_;  // in its lane
   Stage stage_ = Stage::kQueued;
   TransitPtr transit_;
-  std::vector<CallRecord> said_;   // to each place
-  std::vector<CallRecord> heard_;  // from each place
-  at::Tensor device_output_;       // where results go in the end
-  at::Tensor gathered_;            // addends of a reduction, from scratch
+  std::vector<CallRecord> said_;     // to each place
+  std::vector<CallRecord> heard_;    // from each place
+  at::Tensor device_output_;         // where results go in the end
+  at::Tensor gathered_;              // addends of a reduction, from scratch
+  std::vector<StreamPoint> points_;  // what the tensors wait for
   std::string error_;
 };
 

@@ -85,18 +85,19 @@ class ProcessWork : public WorkImpl {
 class ProcessCommunicator : public CommunicatorImpl {
  public:
   ProcessCommunicator(
-      std::shared_ptr<ProcessWorld> world,
-      std::shared_ptr<ProcessGroupState> group, std::shared_ptr<CallLogs> logs)
+      std::shared_ptr<ProcessWorld> world, std::vector<int64_t> ranks,
+      int64_t place, std::shared_ptr<CallLogs> logs)
       : CommunicatorImpl(std::move(logs)),
         world_(std::move(world)),
-        group_(std::move(group)) {}
+        ranks_(std::move(ranks)),
+        place_(place) {}
 
-  int64_t rank() const override { return group_->place; }
-  const std::vector<int64_t>& ranks() const override { return group_->ranks; }
+  int64_t rank() const override { return place_; }
+  const std::vector<int64_t>& ranks() const override { return ranks_; }
   std::string engine() const override { return world_->engine(); }
   std::unique_ptr<WorkImpl> submit(CollectiveCall call) override {
     return std::make_unique<ProcessWork>(
-        world_, world_->submit(group_, std::move(call)));
+        world_, world_->submit(ranks_, std::move(call)));
   }
   std::shared_ptr<CommunicatorImpl> subgroup(
       const std::vector<int64_t>& ranks) override {
@@ -105,7 +106,8 @@ class ProcessCommunicator : public CommunicatorImpl {
 
  private:
   std::shared_ptr<ProcessWorld> world_;
-  std::shared_ptr<ProcessGroupState> group_;
+  std::vector<int64_t> ranks_;
+  int64_t place_;
 };
 
 // Failed calls keep their tensors until no transfer touches them any more,
@@ -144,8 +146,10 @@ ProcessWorld::ProcessWorld(
 
 ProcessWorld::~ProcessWorld() {
   leave("");
+  for (const auto& [ranks, group] : groups_) {
+    mark_broken(*group, "the world has ended");
+  }
   for (const auto& call : active_) {
-    call->fail("the world has ended");
     unsettled().keep(call);
   }
 }
@@ -170,13 +174,13 @@ std::shared_ptr<CommunicatorImpl> ProcessWorld::communicator(
         std::make_shared<ProcessGroupState>(ranks, place - ranks.begin(), 0);
   }
   return std::make_shared<ProcessCommunicator>(
-      shared_from_this(), group, logs());
+      shared_from_this(), ranks, group->place, logs());
 }
 
 void ProcessWorld::rebuild(const std::vector<int64_t>& ranks) {
   const Lock lock(mutex_);
   auto& group = groups_.at(ranks);
-  mark_broken(*group, "it was rebuilt; use the new group");
+  mark_broken(*group, "the group was rebuilt meanwhile");
   group = std::make_shared<ProcessGroupState>(
       ranks, group->place, group->generation + 1);
 }
@@ -209,13 +213,13 @@ void ProcessWorld::check_may_call(
 }
 
 std::shared_ptr<ProcessCall> ProcessWorld::submit(
-    const std::shared_ptr<ProcessGroupState>& group, CollectiveCall call) {
+    const std::vector<int64_t>& ranks, CollectiveCall call) {
   const Lock lock(mutex_);
+  const std::shared_ptr<ProcessGroupState> group = groups_.at(ranks);
   hear();
   flush_withdrawn();
   check_may_call(*group, call);
-  auto made = std::make_shared<ProcessCall>(
-      group, std::move(call), ProcessCall::Clock::now());
+  auto made = std::make_shared<ProcessCall>(group, std::move(call));
   active_.push_back(made);
   advance_or_fail(*made);
   move_all();
@@ -323,6 +327,7 @@ void ProcessWorld::miss_ended_ranks() {
 }
 
 void ProcessWorld::wait(ProcessCall& call) {
+  const auto began = ProcessCall::Clock::now();
   Pauses pauses;
   for (int looks = 0;; ++looks) {
     {
@@ -330,7 +335,7 @@ void ProcessWorld::wait(ProcessCall& call) {
       move_all();
       if (!call.complete() && !call.failed() && looks % 64 == 0) {
         hear();
-        if (ProcessCall::Clock::now() - call.started() > deadline_) {
+        if (ProcessCall::Clock::now() - began > deadline_) {
           report_deadline(call);
         }
       }

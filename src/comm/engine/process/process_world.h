@@ -51,7 +51,7 @@ class ProcessWorld : public WorldImpl,
 
   /// Starts a call; see Note [A call between processes].
   std::shared_ptr<ProcessCall> submit(
-      const std::shared_ptr<ProcessGroupState>& group, CollectiveCall call);
+      const std::vector<int64_t>& ranks, CollectiveCall call);
   /// Blocks until the call is complete; throws what went wrong.
   void wait(ProcessCall& call);
   /// Moves all calls on; tells whether wait() would return at once.

@@ -86,6 +86,11 @@ class SelfMessages final : public Wire {
   }
   std::vector<int64_t> absent() override { return wire_->absent(); }
   void close() noexcept override {
+    for (auto& [tag, box] : boxes_) {
+      for (const auto& reader : box.readers) {
+        reader->done = true;  // nothing will be written any more
+      }
+    }
     boxes_.clear();
     wire_->close();
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,16 +13,23 @@
 
 namespace tessera::detail {
 
-/// Bytes on their way; their buffers must live until done() has returned true
-/// or thrown.
+/// Bytes on their way; their buffers must live until settled().
 class Transit {
  public:
   virtual ~Transit() = default;
   /// Moves on; tells whether this rank's part is complete. Throws a
   /// std::exception when it never will be.
   virtual bool done() = 0;
-  /// Asks for an early end; done() still says when buffers are free.
+  /// Asks for an early end; settled() says when buffers are free.
   virtual void cancel() noexcept {}
+  /// Tells whether buffers are free, after success or not.
+  virtual bool settled() noexcept {
+    try {
+      return done();
+    } catch (const std::exception&) {
+      return true;
+    }
+  }
 };
 using TransitPtr = std::unique_ptr<Transit>;
 
