@@ -8,13 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
 
 #include "bench.h"
+#include "child.h"
 #include "comm_pytorch.h"
 #include "command.h"
 #include "private_folder.h"
@@ -47,36 +47,38 @@ std::string key_of(const CommTime& time) {
   return (time.large ? "large " : "small ") + time.collective;
 }
 
+Times times_of(const ordered_json& json) {
+  Times times;
+  for (const auto& [key, seconds] : json.items()) {
+    times.emplace_back(key, seconds.get<double>());
+  }
+  return times;
+}
+
 /// Runs a program to its end with its output in a file; returns its exit code.
-int run_to_end(std::vector<std::string> words, const std::string& log) {
-  std::vector<char*> arguments;
-  for (std::string& word : words) {
-    arguments.push_back(word.data());
-  }
-  arguments.push_back(nullptr);
-  const pid_t pid = fork();
-  if (pid < 0) {
-    throw std::runtime_error("fork: " + std::string(std::strerror(errno)));
-  }
-  if (pid == 0) {
-    const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+int run_to_end(const std::vector<std::string>& words, const std::string& log) {
+  sigset_t mask;
+  sigprocmask(SIG_SETMASK, nullptr, &mask);
+  const Child child = start_program(words, mask, SIGTERM, [&] {
+    const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    dup2(input, STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
-    close(output);
-    execv(arguments[0], arguments.data());
-    _exit(127);
+  });
+  if (child.error != 0) {
+    return report_exec_failure(words[0], child.error);
   }
   int status = 0;
   for (int i = 0; i < 100 * kWorkerSeconds; ++i) {
-    if (waitpid(pid, &status, WNOHANG) == pid) {
-      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (waitpid(child.pid, &status, WNOHANG) == child.pid) {
+      return exit_code_of(status);
     }
     usleep(10'000);
   }
-  kill(pid, SIGTERM);
-  waitpid(pid, &status, 0);
-  return 128 + SIGTERM;
+  kill(child.pid, SIGTERM);
+  waitpid(child.pid, &status, 0);
+  return exit_code_of(status);
 }
 
 std::string last_line(const std::string& file) {
@@ -91,7 +93,7 @@ std::string last_line(const std::string& file) {
 std::vector<std::string> worker_command(
     const Options& options, const std::string& engine, int ranks,
     const std::string& file) {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string self = own_path();
   const CommBenchOptions& bench = options.bench;
   return {self,        "run",
           "--engine",  engine,
@@ -122,11 +124,7 @@ std::optional<Times> run_engine(
         engine + " on " + counted(ranks, "rank") + " ended with exit code " +
         std::to_string(code) + ": " + last_line(log));
   }
-  Times times;
-  for (const auto& [key, seconds] : ordered_json::parse(input).items()) {
-    times.emplace_back(key, seconds.get<double>());
-  }
-  return times;
+  return times_of(ordered_json::parse(input));
 }
 
 /// PyTorch's processes; they sleep between rounds.
@@ -143,12 +141,7 @@ class Pytorch {
   const std::string& version() const { return version_; }
   Times round() {
     peer_.send("round");
-    Times times;
-    const auto answer = ordered_json::parse(peer_.receive());
-    for (const auto& [key, seconds] : answer.items()) {
-      times.emplace_back(key, seconds.get<double>());
-    }
-    return times;
+    return times_of(ordered_json::parse(peer_.receive()));
   }
 
  private:

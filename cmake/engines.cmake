@@ -7,6 +7,7 @@ function(tessera_engine_mpi)
     return()
   endif()
   add_library(tessera_mpi MODULE comm/engine/mpi/mpi_network.cpp
+    comm/engine/mpi/failed_ranks.cpp
     comm/engine/process/news.cpp)
   target_include_directories(tessera_mpi PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(tessera_mpi SYSTEM PRIVATE ${MPI_CXX_INCLUDE_DIRS})

@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 
 #include "comm/engine/process/process_ranks.h"
+#include "comm/engine/simulated/simulated_world.h"
 #include "comm/engine/threads.h"
 #include "comm/launch.h"
 
@@ -24,10 +25,10 @@ void check_deadline(std::chrono::milliseconds deadline, const char* call) {
 }
 
 void check_engine(Engine engine, const char* call) {
-  const char* name = engine == Engine::kNccl ? "nccl" : "simulated";
   TORCH_CHECK_NOT_IMPLEMENTED(
-      engine != Engine::kNccl && engine != Engine::kSimulated, call,
-      ": this build has no engine '", name, "'; it has: threads, mpi, gloo");
+      engine != Engine::kNccl, call,
+      ": this build has no engine 'nccl'; it has: threads, mpi, c10d, "
+      "simulated");
 }
 
 // How many ranks as threads the program was started with; 0 when nothing says
@@ -47,6 +48,17 @@ int64_t thread_ranks_asked_for() {
       "TESSERA_NUM_RANKS: the number of ranks must be 1 to ", kMaxThreadRanks,
       "; got '", text, "'");
   return count;
+}
+
+void check_no_rank(const char* call) {
+  std::shared_ptr<detail::WorldImpl> outer = detail::current_thread_rank();
+  if (outer == nullptr) {
+    outer = detail::current_simulated_thread();
+  }
+  TORCH_CHECK_VALUE(
+      outer == nullptr, call, ", rank ", outer->rank(),
+      ": a rank cannot start ranks of its own; use World::communicator(ranks) "
+      "or split() for smaller groups");
 }
 
 // For the library's own tests: run_ranks() on the processes of a job.
@@ -123,6 +135,9 @@ std::shared_ptr<detail::WorldImpl> detail::this_rank() {
   if (const auto& rank = current_thread_rank()) {
     return rank;
   }
+  if (auto rank = current_simulated_rank()) {
+    return rank;
+  }
   const int64_t asked = thread_ranks_asked_for();
   TORCH_CHECK_VALUE(
       asked <= 1, "init: the program was started with ", asked,
@@ -144,6 +159,12 @@ World init(InitOptions options) {
         "torchrun or tessera run");
   }
   std::shared_ptr<detail::WorldImpl> rank = detail::this_rank();
+  TORCH_CHECK_VALUE(
+      options.engine != Engine::kSimulated || rank->engine() == "simulated",
+      "init: this is no simulated rank, but rank ", rank->rank(), " of ",
+      rank->size(), " with engine ", rank->engine(),
+      "; use run_simulated({.rank = 17, .size = 65536}, body), or set "
+      "TESSERA_ENGINE=simulated, TESSERA_RANK and TESSERA_WORLD_SIZE");
   if (options.deadline != InitOptions().deadline) {
     rank->set_deadline(options.deadline);
   }
@@ -159,11 +180,7 @@ void run_ranks(int n, const std::function<void()>& body, InitOptions options) {
       "1 to ",
       kMaxThreadRanks, "; got ", n);
   TORCH_CHECK_VALUE(body != nullptr, "run_ranks: the body is empty");
-  const auto& outer = detail::current_thread_rank();
-  TORCH_CHECK_VALUE(
-      outer == nullptr, "run_ranks, rank ", outer->rank(),
-      ": a rank cannot start ranks of its own; use World::communicator(ranks) "
-      "or split() for smaller groups");
+  check_no_rank("run_ranks");
   if (runs_on_processes() && detail::this_process() != nullptr) {
     TORCH_CHECK_VALUE(
         detail::current_process_world() == detail::this_process(),
@@ -174,26 +191,39 @@ void run_ranks(int n, const std::function<void()>& body, InitOptions options) {
   detail::run_thread_ranks(n, body, options.deadline);
 }
 
+void run_simulated(
+    const SimulatedRank& which, const std::function<void()>& body) {
+  TORCH_CHECK_VALUE(
+      which.size >= 1 && which.rank >= 0 && which.rank < which.size,
+      "run_simulated: the rank must be 0 to size - 1; got rank ", which.rank,
+      " of size ", which.size);
+  TORCH_CHECK_VALUE(body != nullptr, "run_simulated: the body is empty");
+  check_no_rank("run_simulated");
+  detail::run_simulated_rank(which, body);
+}
+
 void run(const std::function<void()>& body) {
   const int64_t asked = thread_ranks_asked_for();
   if (asked > 0) {
     return run_ranks(static_cast<int>(asked), body);
   }
   TORCH_CHECK_VALUE(body != nullptr, "run: the body is empty");
-  if (const auto process = detail::this_process()) {
-    return detail::run_as_process(*process, body);
+  if (detail::current_simulated_rank() == nullptr) {
+    if (const auto process = detail::this_process()) {
+      return detail::run_as_process(*process, body);
+    }
   }
   body();
 }
 
 int64_t rank() {
   const auto& mine = detail::current_thread_rank();
-  return mine != nullptr ? mine->rank() : init().rank();
+  return mine != nullptr ? mine->rank() : detail::this_rank()->rank();
 }
 
 int64_t world_size() {
   const auto& mine = detail::current_thread_rank();
-  return mine != nullptr ? mine->size() : init().size();
+  return mine != nullptr ? mine->size() : detail::this_rank()->size();
 }
 
 }  // namespace tessera

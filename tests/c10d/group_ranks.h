@@ -26,8 +26,8 @@ using GroupPtr = c10::intrusive_ptr<::c10d::ProcessGroup>;
 /// What the process group of the tests is like.
 enum class GroupKind : uint8_t {
   kGloo,     // Gloo and a store: connections are made beside it
-  kPlain,    // a backend of another name: it carries the calls itself
-  kNoStore,  // Gloo without a store: the same
+  kPlain,    // another backend and a store: the same
+  kNoStore,  // another backend alone: it carries the calls
 };
 
 inline std::string name_of(GroupKind kind) {
@@ -47,7 +47,7 @@ inline GroupPtr make_group(
   c10::intrusive_ptr<::c10d::Backend> backend =
       c10::make_intrusive<ProcessGroupGloo>(store, rank, size, options);
   auto type = ProcessGroup::BackendType::GLOO;
-  if (kind == GroupKind::kPlain) {
+  if (kind != GroupKind::kGloo) {
     backend = c10::make_intrusive<PlainBackend>(backend);
     type = ProcessGroup::BackendType::CUSTOM;
   }

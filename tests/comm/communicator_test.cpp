@@ -114,6 +114,19 @@ TEST(WorkTest, ReceivesMayBePostedAheadOfTheirSends) {
   });
 }
 
+TEST(WorkTest, AMessageNeedsItsTwoRanksOnly) {
+  run_ranks(4, [] {
+    const Communicator comm = init().communicator();
+    const int64_t me = comm.rank();
+    if (me == 1 || me == 2) {
+      const at::Tensor output = at::empty({3}, at::kLong);
+      Work work = comm.send_async(numbers(10 * me, 3), 3 - me, 7);
+      comm.recv(output, 3 - me, 7);
+      EXPECT_TRUE(at::equal(output, numbers(10 * (3 - me), 3)));
+    }
+  });
+}
+
 TEST(WorkTest, ARankMaySendToItself) {
   run_ranks(2, [] {
     const Communicator comm = init().communicator();

@@ -53,8 +53,14 @@ class GlooJobTest(unittest.TestCase):
         process = subprocess.Popen(
             [PROBE, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, env={**os.environ, **names})
-        self.addCleanup(process.kill)
+        self.addCleanup(self.stop, process)
         return process
+
+    def stop(self, process):
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
 
     def end(self, process):
         return process.communicate(timeout=LIMIT_S)
@@ -67,9 +73,15 @@ class GlooJobTest(unittest.TestCase):
         found = listeners([rank.pid for rank in ranks])
         self.assertGreaterEqual(len(found), 3)  # a store, and Gloo on each
         self.assertEqual(set(found) - LOOPBACK, set())
+        # Rank 0, which serves the store, is asked to end first: it stays for
+        # the other one.
+        ranks[0].stdin.close()
+        with self.assertRaises(subprocess.TimeoutExpired):
+            ranks[0].wait(timeout=0.5)
+        ranks[1].stdin.close()
         for rank in ranks:
-            _, error = self.end(rank)
-            self.assertEqual((rank.returncode, error), (0, ""))
+            self.assertEqual(rank.wait(timeout=LIMIT_S), 0)
+            self.assertEqual(rank.stderr.read(), "")
 
     def test_a_rank_that_does_not_start_is_named_at_the_deadline(self):
         port = free_port()

@@ -22,11 +22,11 @@ namespace tessera {
 /// makes a new world. DeviceMesh::from_group() makes meshes on it, split()
 /// smaller groups.
 ///
-/// Where the group has a store and CPU tensors travel by Gloo, connections are
-/// made beside it: the group itself is used for nothing, and a failure here
-/// leaves it whole. Other backends carry the calls of the whole group, staged
-/// through their device.
-/// Example: from_process_group(c10d::resolve_process_group("0"));
+/// Where the group has a store, connections are made beside it: the group
+/// itself is used for nothing, and a failure here leaves it whole. NCCL is
+/// split, and calls are staged through its device. Without a store the group's
+/// backend carries the calls, and should not be used after a failure. Example:
+/// from_process_group(c10d::resolve_process_group("0"));
 Communicator from_process_group(
     c10::intrusive_ptr<c10d::ProcessGroup> group,
     std::chrono::milliseconds deadline = std::chrono::minutes(5));

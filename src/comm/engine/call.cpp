@@ -9,7 +9,7 @@
 namespace tessera::detail {
 namespace {
 
-std::string list(const std::vector<int64_t>& values, const char* separator) {
+std::string list(at::IntArrayRef values, const char* separator) {
   std::string text;
   for (const int64_t value : values) {
     text.append(text.empty() ? "" : separator).append(std::to_string(value));
@@ -17,11 +17,10 @@ std::string list(const std::vector<int64_t>& values, const char* separator) {
   return text;
 }
 
-std::string describe_tensor(const at::Tensor& tensor) {
-  std::string text =
-      c10::str(dtype_name(tensor.scalar_type()), "[", tensor.numel(), "]");
-  if (!tensor.is_cpu()) {
-    text.append(" ").append(tensor.device().str());
+std::string describe_tensor(const CallOutline& call) {
+  std::string text = c10::str(dtype_name(call.dtype), "[", call.numel, "]");
+  if (!call.device.is_cpu()) {
+    text.append(" ").append(call.device.str());
   }
   return text;
 }
@@ -88,20 +87,41 @@ std::string dtype_name(at::ScalarType dtype) {
   return c10::toString(dtype);
 }
 
+CallOutline outline_of(const CollectiveCall& call) {
+  CallOutline outline{
+      .kind = call.kind,
+      .reduce_op = call.reduce_op,
+      .peer = call.peer,
+      .tag = call.tag};
+  if (const at::Tensor& sample = call.sample(); sample.defined()) {
+    outline.dtype = sample.scalar_type();
+    outline.device = sample.device();
+    outline.numel = sample.numel();
+  }
+  return outline;
+}
+
 std::string describe(const CollectiveCall& call) {
+  return describe(
+      outline_of(call), call.input_counts, call.output_counts, /*cut=*/false);
+}
+
+std::string describe(
+    const CallOutline& call, at::IntArrayRef input_counts,
+    at::IntArrayRef output_counts, bool cut) {
+  const char* more = cut ? " ..." : "";
   std::string text = name_of(call.kind);
   if (call.kind == CallKind::kBarrier || call.kind == CallKind::kSplit) {
     return text + "()";
   }
-  text += c10::str("(", describe_tensor(call.sample()));
+  text += c10::str("(", describe_tensor(call));
   if (call.kind == CallKind::kAllToAll) {
     text += c10::str(
-        ", input counts ", list(call.input_counts, " "), ", output counts ",
-        list(call.output_counts, " "));
-  } else if (!call.input_counts.empty() || !call.output_counts.empty()) {
+        ", input counts ", list(input_counts, " "), more, ", output counts ",
+        list(output_counts, " "), more);
+  } else if (!input_counts.empty() || !output_counts.empty()) {
     text += c10::str(
-        ", counts ", list(call.input_counts, " "),
-        list(call.output_counts, " "));
+        ", counts ", list(input_counts, " "), list(output_counts, " "), more);
   }
   if (is_reduction(call.kind)) {
     text += c10::str(", ", to_string(call.reduce_op));
@@ -118,6 +138,12 @@ std::string describe(const CollectiveCall& call) {
 }
 
 std::string describe_group(const std::vector<int64_t>& ranks) {
+  constexpr size_t kListed = 64;
+  if (ranks.size() > kListed) {
+    return c10::str(
+        "group {", ranks[0], ", ", ranks[1], ", ..., ", ranks.back(), "; ",
+        ranks.size(), " ranks}");
+  }
   return c10::str("group {", list(ranks, ", "), "}");
 }
 

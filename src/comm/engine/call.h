@@ -72,11 +72,27 @@ bool has_root(CallKind kind);
 bool is_reduction(CallKind kind);
 bool is_point_to_point(CallKind kind);
 
+/// What the text of a call shows beside its counts; keeps no tensor alive.
+struct CallOutline {
+  CallKind kind = CallKind::kBarrier;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  at::Device device = at::kCPU;
+  int64_t numel = 0;
+  int64_t peer = -1;
+  int64_t tag = 0;
+};
+CallOutline outline_of(const CollectiveCall& call);
+
 /// Prints a dtype as the notation does: "f32", "bf16", "i64", ...
 std::string dtype_name(at::ScalarType dtype);
 /// Prints "all_reduce(f32[10], sum)", "scatter(f32, counts 3 3 1, root 0)".
 std::string describe(const CollectiveCall& call);
-/// Prints "group {0, 2}".
+/// The same; " ..." stands for what is missing where `cut`.
+std::string describe(
+    const CallOutline& call, at::IntArrayRef input_counts,
+    at::IntArrayRef output_counts, bool cut);
+/// Prints "group {0, 2}", "group {0, 1, ..., 99; 100 ranks}".
 std::string describe_group(const std::vector<int64_t>& ranks);
 
 /// Where a call is made; prints "all_gather on group {0, 2}, rank 2".

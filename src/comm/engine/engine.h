@@ -3,6 +3,7 @@
 // moves data: submit().
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -34,6 +35,9 @@ class WorkImpl {
   /// Tells whether an exception has been thrown since this was made.
   bool is_unwinding() const { return std::uncaught_exceptions() > exceptions_; }
 
+  /// The call in the flight record; set by the front end.
+  FlightCall flight;
+
  private:
   int exceptions_ = std::uncaught_exceptions();
 };
@@ -63,6 +67,8 @@ class CommunicatorImpl {
   std::shared_ptr<const RandomCounters> random;
   /// The world that the group is part of; set by the front end.
   std::shared_ptr<WorldImpl> of_world;
+  /// The group in the flight record; set by the front end's first call.
+  std::atomic<FlightGroup*> flight_group = nullptr;
 
  private:
   std::shared_ptr<CallLogs> logs_;

@@ -90,21 +90,6 @@ void prepare_libtorch() {
   static_cast<void>(prepared);
 }
 
-// The modes of a rank's thread: those of the thread that called run_ranks(),
-// but backward runs on the rank's own thread (one thread per device could not
-// serve ranks that wait for each other), views replay, and autocast keeps no
-// casts (it makes them under a lock of the process, where a rank that had to
-// wait for another one would wait for ever).
-void set_thread_modes(int intra_op_threads) {
-  c10::AutogradState& modes = c10::AutogradState::get_tls_state();
-  modes.set_multithreading_enabled(false);
-  modes.set_view_replay_enabled(true);
-  at::autocast::set_autocast_cache_enabled(false);
-  if (at::get_num_threads() != intra_op_threads) {
-    at::set_num_threads(intra_op_threads);
-  }
-}
-
 struct RankStart {
   std::shared_ptr<ThreadsWorld> world;
   const std::function<void()>& body;
@@ -115,16 +100,29 @@ struct RankStart {
 void rank_main(const RankStart& start, int64_t rank) {
   try {
     const at::ThreadLocalStateGuard modes(start.modes);
-    set_thread_modes(start.intra_op_threads);
+    set_rank_modes(start.intra_op_threads);
     thread_rank() = std::make_shared<ThreadsRank>(start.world, rank);
     start.body();
     start.world->leave(rank);
   } catch (...) {
     start.world->fail(rank, std::current_exception());
+    if (thread_rank() != nullptr) {
+      thread_rank()->logs()->flight->rank_failed(std::current_exception());
+    }
   }
 }
 
 }  // namespace
+
+void set_rank_modes(int intra_op_threads) {
+  c10::AutogradState& modes = c10::AutogradState::get_tls_state();
+  modes.set_multithreading_enabled(false);
+  modes.set_view_replay_enabled(true);
+  at::autocast::set_autocast_cache_enabled(false);
+  if (at::get_num_threads() != intra_op_threads) {
+    at::set_num_threads(intra_op_threads);
+  }
+}
 
 ThreadsWorld::ThreadsWorld(int64_t size, std::chrono::milliseconds deadline)
     : deadline_(deadline), ranks_(static_cast<size_t>(size)) {}

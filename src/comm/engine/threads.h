@@ -204,6 +204,13 @@ std::string message_of(const std::exception_ptr& exception);
     const CollectiveCall& call, const ThreadsGroup& group, int64_t rank,
     const std::string& reason);
 
+/// Sets the modes of a rank's thread: those of the thread that started it, but
+/// backward runs on the rank's own thread (one thread per device could not
+/// serve ranks that wait for each other), views replay, and autocast keeps no
+/// casts (it makes them under a lock of the process, where a rank that had to
+/// wait for another one would wait for ever).
+void set_rank_modes(int intra_op_threads);
+
 /// Returns the rank that this thread is, or null.
 const std::shared_ptr<ThreadsRank>& current_thread_rank();
 

@@ -1,16 +1,17 @@
 // Note [What travels over a program's group]
-// Where the group has a store and can do CPU tensors by Gloo, nothing does: the
-// network opens Gloo groups of its own through the store. So calls cannot come
-// between the program's own calls on the group, and a failure closes our
-// connections and not the program's.
-// Other backends (MPI, UCC, vendors') move the calls of the whole group
-// themselves, staged by a BackendWire; one for devices only is split off where
-// it can be (NCCL), so that a failure aborts our part alone. Smaller groups and
-// messages are Gloo's, through the store, in any case: splitting a backend
-// needs all its ranks, and a group is joined by its own ranks only.
+// Where the group has a store, nothing does: the network opens Gloo groups of
+// its own through the store. So calls cannot come between the program's own
+// calls on the group, and a failure, which leaves some ranks' calls without
+// their counterparts, closes our connections and not the program's.
+// Two cases remain for a BackendWire. A backend for devices only that can be
+// split (NCCL) is faster than Gloo: a part of it, which a failure aborts, moves
+// the calls of all ranks. Without a store there is only the backend itself.
+// Smaller groups and messages are Gloo's in any case: splitting a backend needs
+// all its ranks, and a group is joined by its own ranks only.
 #include "comm/engine/c10d/c10d_network.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -159,36 +160,49 @@ StorePtr store_beside(const ::c10d::ProcessGroup& group) {
       std::to_string(number), std::move(store));
 }
 
-BackendPtr cpu_backend(::c10d::ProcessGroup& group) {
-  return group.hasBackendForDeviceType(at::kCPU) ? group.getBackend(at::kCPU)
-                                                 : BackendPtr();
-}
-
-// The devices of the program's Gloo: it knows what network the ranks share.
-GlooDevices devices_of(const BackendPtr& backend) {
-  auto* gloo = dynamic_cast<::c10d::ProcessGroupGloo*>(backend.get());
-  return gloo == nullptr ? GlooDevices() : gloo->getOptions()->devices;
-}
-
-// A device backend: a part of our own where it can be split off.
-WholeGroup device_group(::c10d::ProcessGroup& group) {
+c10::DeviceType device_type_of(const ::c10d::ProcessGroup& group) {
   const auto devices = group.getDeviceTypes();
   TORCH_CHECK_VALUE(
       !devices.empty(), "from_process_group, rank ", group.getRank(),
       ": the process group has no backend; call setBackend() first");
-  const c10::DeviceType type = devices[0].type();
-  BackendPtr backend = group.getBackend(type);
-  const c10::Device device = group.getBoundDeviceId().value_or(type);
-  if (!backend->supportsSplitting()) {
-    return {std::move(backend), device, BackendOwner::kProgram};
+  for (const c10::Device& device : devices) {
+    if (device.is_cpu()) {
+      return at::kCPU;
+    }
   }
+  return devices[0].type();
+}
+
+// The devices of the program's Gloo: it knows what network the ranks share.
+GlooDevices devices_of(::c10d::ProcessGroup& group) {
+  const BackendPtr backend = group.getBackend(device_type_of(group));
+  auto* gloo = dynamic_cast<::c10d::ProcessGroupGloo*>(backend.get());
+  return gloo == nullptr ? GlooDevices() : gloo->getOptions()->devices;
+}
+
+// A part of a backend with all its ranks.
+BackendPtr split_off(::c10d::ProcessGroup& group, c10::DeviceType type) {
   std::vector<int> ranks(static_cast<size_t>(group.getSize()));
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    ranks[r] = static_cast<int>(r);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return group
+      .splitGroup(ranks, std::nullopt, std::nullopt, std::nullopt, "tessera")
+      ->getBackend(type);
+}
+
+// See Note [What travels over a program's group].
+std::optional<WholeGroup> whole_group(
+    ::c10d::ProcessGroup& group, bool has_store) {
+  const c10::DeviceType type = device_type_of(group);
+  const BackendPtr backend = group.getBackend(type);
+  const c10::Device device =
+      type == at::kCPU ? type : group.getBoundDeviceId().value_or(type);
+  if (!has_store) {
+    return WholeGroup{backend, device, BackendOwner::kProgram};
   }
-  const GroupPtr part = group.splitGroup(
-      ranks, std::nullopt, std::nullopt, std::nullopt, "tessera");
-  return {part->getBackend(type), device, BackendOwner::kWire};
+  if (type != at::kCPU && backend->supportsSplitting()) {
+    return WholeGroup{split_off(group, type), device, BackendOwner::kWire};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -222,14 +236,8 @@ std::unique_ptr<Network> open_group_network(const GroupPtr& group) {
       parts.interface = environment(name);
     }
   }
-  const BackendPtr cpu = cpu_backend(*group);
-  if (!cpu) {
-    parts.whole = device_group(*group);
-  } else if (cpu->getBackendName() != "gloo" || !parts.store) {
-    parts.whole = WholeGroup{cpu, at::kCPU, BackendOwner::kProgram};
-  } else {
-    parts.devices = devices_of(cpu);
-  }
+  parts.whole = whole_group(*group, parts.store.defined());
+  parts.devices = devices_of(*group);
   return std::make_unique<C10dNetwork>(std::move(parts));
 }
 

@@ -2,16 +2,19 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "comm/engine/c10d/gloo_transfer.h"
@@ -91,11 +94,14 @@ class GlooWire final : public Wire {
 
   TransitPtr send(
       const void* data, int64_t bytes, int64_t place, int64_t tag) override {
-    return begin({true, const_cast<void*>(data), bytes, place}, tag);
+    return size_ > 2
+               ? pair(place).send(data, bytes, place > place_, tag)
+               : begin({true, const_cast<void*>(data), bytes, place}, tag);
   }
   TransitPtr receive(
       void* data, int64_t bytes, int64_t place, int64_t tag) override {
-    return begin({false, data, bytes, place}, tag);
+    return size_ > 2 ? pair(place).receive(data, bytes, place > place_, tag)
+                     : begin({false, data, bytes, place}, tag);
   }
 
   std::vector<int64_t> absent() override {
@@ -107,6 +113,7 @@ class GlooWire final : public Wire {
     }
     if (Clock::now() >= next_look_) {
       absent_ = store_->absent(size_);
+      std::erase(absent_, place_);
       next_look_ = Clock::now() + kBetweenLooks;
     }
     return absent_;
@@ -129,6 +136,9 @@ class GlooWire final : public Wire {
         transfer->progress.fail(kClosed);
       }
     }
+    for (const auto& [place, wire] : pairs_) {
+      wire->close();
+    }
     store_->stop();
     changed_.notify_all();
     // Before it is connected, the thread has touched no buffer.
@@ -145,6 +155,20 @@ class GlooWire final : public Wire {
   using Lock = std::unique_lock<std::mutex>;
 
   static size_t index(int64_t place) { return static_cast<size_t>(place); }
+
+  // Messages need their two ranks only, who join without the others.
+  GlooWire& pair(int64_t place) {
+    auto& wire = pairs_[place];
+    if (wire == nullptr) {
+      const auto [first, second] = std::minmax(place_, place);
+      wire = std::make_unique<GlooWire>(
+          c10::make_intrusive<::c10d::PrefixStore>(
+              "pair " + std::to_string(first) + " " + std::to_string(second),
+              store_),
+          devices_, place_ == first ? 0 : 1, 2);
+    }
+    return *wire;
+  }
 
   // `run_at` gives the run to a place from the bytes that lie before it.
   template <typename RunAt>
@@ -232,8 +256,7 @@ class GlooWire final : public Wire {
     auto options = ProcessGroupGloo::Options::create(kConnectTimeout);
     options->devices = devices_;
     options->threads = 1;
-    BackendPtr group = c10::make_intrusive<ProcessGroupGloo>(
-        store_, static_cast<int>(place_), static_cast<int>(size_), options);
+    BackendPtr group = open_group(options);
     group->setTimeout(kWaitTimeout);
     const Lock lock(mutex_);
     if (!closed_) {
@@ -241,6 +264,19 @@ class GlooWire final : public Wire {
       for (const auto& message : messages_) {
         message->start(*group_);
       }
+    }
+  }
+
+  BackendPtr open_group(
+      const c10::intrusive_ptr<ProcessGroupGloo::Options>& options) {
+    try {
+      return c10::make_intrusive<ProcessGroupGloo>(
+          store_, static_cast<int>(place_), static_cast<int>(size_), options);
+    } catch (const std::exception& error) {
+      throw std::runtime_error(
+          std::string("Gloo cannot connect the ranks: ") + error.what() +
+          "; where they are on several hosts, set TESSERA_INTERFACE to the "
+          "interface between these");
     }
   }
 
@@ -277,7 +313,8 @@ class GlooWire final : public Wire {
   const GlooDevices devices_;
   const int64_t place_;
   const int64_t size_;
-  std::mutex mutex_;  // guards what follows
+  std::map<int64_t, std::unique_ptr<GlooWire>> pairs_;  // by the other place
+  std::mutex mutex_;                                    // guards what follows
   std::condition_variable changed_;
   BackendPtr group_;  // none before all are connected
   bool closed_ = false;

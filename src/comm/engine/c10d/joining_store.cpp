@@ -12,6 +12,8 @@ namespace {
 // Looks are frequent at first, since most ranks arrive together.
 constexpr auto kShortestPause = std::chrono::microseconds(200);
 constexpr auto kLongestPause = std::chrono::microseconds(10000);
+constexpr auto kGrace = std::chrono::milliseconds(1000);
+constexpr const char* kGivenUp = "given up";
 
 std::string place_key(int64_t place) {
   return "place " + std::to_string(place);
@@ -28,7 +30,7 @@ void JoiningStore::announce(int64_t place) {
 
 void JoiningStore::wait_for_all(int64_t size) {
   for (int64_t place = 0; place < size; ++place) {
-    wait({place_key(place)});
+    wait_until(place_key(place), std::chrono::seconds(0));
   }
 }
 
@@ -66,21 +68,36 @@ int64_t JoiningStore::getNumKeys() {
   return store_->getNumKeys();
 }
 
-// The engine's deadline ends it, by stop(): the timeouts that Gloo asks for are
-// those of connections.
+// Waits of Gloo's, for the addresses of ranks that are there: a rank that went
+// away in between would keep the others waiting for its connections.
 void JoiningStore::wait(const std::vector<std::string>& keys) {
-  auto pause = kShortestPause;
-  while (!store_->check(keys)) {
-    TORCH_CHECK_WITH(
-        DistStoreError, !stopped_, "the group was closed while it was joined");
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, kLongestPause);
+  for (const std::string& key : keys) {
+    wait_until(key, kGrace);
   }
 }
 void JoiningStore::wait(
     const std::vector<std::string>& keys,
     const std::chrono::milliseconds& /*timeout*/) {
   wait(keys);
+}
+
+// The engine's deadline ends it, by stop(), and so does a rank that gave up.
+void JoiningStore::wait_until(
+    const std::string& key, std::chrono::milliseconds grace) {
+  const auto start = std::chrono::steady_clock::now();
+  auto pause = kShortestPause;
+  while (!store_->check({key})) {
+    const bool stops =
+        stopped_ && std::chrono::steady_clock::now() - start >= grace;
+    if (stops) {
+      store_->set(kGivenUp, std::vector<uint8_t>{1});
+    }
+    TORCH_CHECK_WITH(
+        DistStoreError, !store_->check({kGivenUp}),
+        "the group was closed while it was joined");
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
 }
 
 }  // namespace tessera::detail

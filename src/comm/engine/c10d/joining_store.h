@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -38,6 +39,9 @@ class JoiningStore final : public ::c10d::Store {
       const std::chrono::milliseconds& timeout) override;
 
  private:
+  /// Waits for a key. Once stopped, it ends after the grace.
+  void wait_until(const std::string& key, std::chrono::milliseconds grace);
+
   c10::intrusive_ptr<::c10d::Store> store_;
   std::atomic<bool> stopped_ = false;
 };

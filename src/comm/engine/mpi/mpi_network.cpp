@@ -30,6 +30,7 @@
 
 #include <base/hash.h>
 
+#include "comm/engine/mpi/failed_ranks.h"
 #include "comm/engine/process/wire.h"
 
 namespace tessera::detail {
@@ -49,6 +50,7 @@ int64_t max_message() {
   return bytes;
 }
 constexpr int kNewsTag = 1;
+constexpr int kProbes = 3;
 
 void check(int code, const char* call) {
   if (code == MPI_SUCCESS) {
@@ -184,47 +186,31 @@ class MpiWire final : public Wire {
       const void* input, void* output,
       const std::vector<int64_t>& counts) override {
     auto transit = begin();
-    int64_t at = 0;
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      char* to = static_cast<char*>(output) + at;
-      if (r == place_) {
-        copy(to, input, counts[r]);
-      } else {
-        transit->receive(to, counts[r], ranks_[r]);
-      }
-      at += counts[r];
+    const auto to = runs(static_cast<char*>(output), counts);
+    for (size_t r : others()) {
+      transit->receive(to[r], counts[r], ranks_[r]);
     }
     for (size_t r : others()) {
       transit->send(input, counts[place_], ranks_[r]);
     }
+    copy(to[place_], input, counts[place_]);
     return transit;
   }
 
+  // The own run is copied while the others fetch theirs.
   TransitPtr all_to_all(
       const void* input, const std::vector<int64_t>& sent, void* output,
       const std::vector<int64_t>& received) override {
     auto transit = begin();
-    const char* own = nullptr;
-    int64_t at = 0;
-    std::vector<const char*> from(ranks_.size());
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      from[r] = static_cast<const char*>(input) + at;
-      at += sent[r];
-    }
-    own = from[place_];
-    at = 0;
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      char* to = static_cast<char*>(output) + at;
-      if (r == place_) {
-        copy(to, own, received[r]);
-      } else {
-        transit->receive(to, received[r], ranks_[r]);
-      }
-      at += received[r];
+    const auto from = runs(static_cast<const char*>(input), sent);
+    const auto to = runs(static_cast<char*>(output), received);
+    for (size_t r : others()) {
+      transit->receive(to[r], received[r], ranks_[r]);
     }
     for (size_t r : others()) {
       transit->send(from[r], sent[r], ranks_[r]);
     }
+    copy(to[place_], from[place_], received[place_]);
     return transit;
   }
 
@@ -273,6 +259,17 @@ class MpiWire final : public Wire {
       places.push_back((place_ + i) % ranks_.size());
     }
     return places;
+  }
+  // Where each place's run begins.
+  template <class Char>
+  static std::vector<Char*> runs(
+      Char* first, const std::vector<int64_t>& counts) {
+    std::vector<Char*> begins;
+    for (const int64_t count : counts) {
+      begins.push_back(first);
+      first += count;
+    }
+    return begins;
   }
   static void copy(void* to, const void* from, int64_t bytes) {
     if (bytes > 0 && to != from) {
@@ -359,15 +356,25 @@ class MpiNetwork final : public Network {
       }
     }
   }
+  // A probe may move on what has arrived before it sees it: several tell.
   std::vector<News> news(uint64_t world) override {
-    for (;;) {
+    for (int probes = 0;;) {
       int waiting = 0;
       MPI_Status status;
-      check(
-          MPI_Iprobe(MPI_ANY_SOURCE, kNewsTag, control_, &waiting, &status),
-          "MPI_Iprobe");
+      const int code =
+          MPI_Iprobe(MPI_ANY_SOURCE, kNewsTag, control_, &waiting, &status);
+      if (code != MPI_SUCCESS) {
+        if (!dead_.look(control_)) {
+          check(code, "MPI_Iprobe");
+        }
+        failed_ = true;
+        continue;
+      }
+      if (waiting == 0 && ++probes < kProbes) {
+        continue;
+      }
       if (waiting == 0) {
-        return std::exchange(heard_[world], {});
+        return with_deaths(world, std::exchange(heard_[world], {}));
       }
       int size = 0;
       check(MPI_Get_count(&status, MPI_BYTE, &size), "MPI_Get_count");
@@ -384,6 +391,18 @@ class MpiNetwork final : public Network {
   }
 
  private:
+  // Adds those who died since this world last asked.
+  std::vector<News> with_deaths(uint64_t world, std::vector<News> news) {
+    size_t& known = deaths_told_[world];
+    for (; known < dead_.ranks().size(); ++known) {
+      news.push_back(
+          {.rank = dead_.ranks()[known],
+           .world = world,
+           .text = "its process has ended without a word"});
+    }
+    return news;
+  }
+
   MPI_Comm data_ = MPI_COMM_NULL;
   MPI_Comm control_ = MPI_COMM_NULL;
   int rank_ = 0;
@@ -392,6 +411,8 @@ class MpiNetwork final : public Network {
   int tag_bound_ = 32766;
   bool finalizes_ = false;
   bool failed_ = false;
+  FailedRanks dead_;
+  std::map<uint64_t, size_t> deaths_told_;       // by world
   std::map<uint64_t, std::vector<News>> heard_;  // by world
   std::deque<std::string> told_;                 // under way
   std::vector<MPI_Request> sending_;

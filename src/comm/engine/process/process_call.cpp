@@ -44,8 +44,7 @@ uint64_t ProcessGroupState::number() const {
 }
 
 std::string ProcessGroupState::key() const {
-  const std::string text = describe_group(ranks);
-  return generation == 0 ? text : text + " " + std::to_string(generation);
+  return "group " + std::to_string(number());
 }
 
 ProcessGroupState::Lane& ProcessGroupState::lane_of(
@@ -288,7 +287,7 @@ void ProcessCall::move_to_host() {
 
 std::vector<int64_t> ProcessCall::missing() const {
   std::vector<int64_t> ranks;
-  if (stage_ == Stage::kFacts) {
+  if (stage_ == Stage::kFacts && !is_point_to_point(call_.kind)) {
     for (const int64_t place : group_->wire->absent()) {
       ranks.push_back(group_->ranks[static_cast<size_t>(place)]);
     }

@@ -204,6 +204,7 @@ void run_as_process(ProcessWorld& world, const std::function<void()>& body) {
     body();
   } catch (...) {
     world.leave(message_of(std::current_exception()));
+    world.logs()->flight->rank_failed(std::current_exception());
     throw;
   }
 }

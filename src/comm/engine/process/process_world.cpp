@@ -10,6 +10,7 @@
 
 #include "comm/engine/process/process_call.h"
 #include "comm/engine/process/self_messages.h"
+#include "comm/launch.h"
 
 namespace tessera::detail {
 namespace {
@@ -18,19 +19,45 @@ namespace {
 // sleeps between looks.
 constexpr int kSpins = 200;
 constexpr int kYields = 20000;
-constexpr auto kExplanation = std::chrono::milliseconds(300);
+constexpr auto kLongYield = std::chrono::microseconds(500);
+constexpr auto kShortNap = std::chrono::microseconds(50);
 constexpr auto kNap = std::chrono::microseconds(100);
+constexpr auto kExplanation = std::chrono::milliseconds(300);
 
-void pause(int looks) {
-  if (looks < kSpins) {
-    return;
-  }
-  if (looks < kSpins + kYields) {
-    std::this_thread::yield();
-  } else {
-    std::this_thread::sleep_for(kNap);
-  }
+// Ranks that share a core wait for each other's turn on it.
+int spins() {
+  static const int count = [] {
+    const auto launch = find_launch();
+    const int64_t cores = std::thread::hardware_concurrency();
+    return launch && launch->local_size > cores ? 0 : kSpins;
+  }();
+  return count;
 }
+
+// How a rank waits between two looks. After a yield that took long, somebody
+// computes on the core: who sleeps is woken ahead of him, who yields queues up
+// behind him.
+class Pauses {
+ public:
+  void next() {
+    ++looks_;
+    if (looks_ <= spins()) {
+      return;
+    }
+    if (crowded_ || looks_ > spins() + kYields) {
+      std::this_thread::sleep_for(
+          looks_ > spins() + kYields ? kNap : kShortNap);
+      return;
+    }
+    const auto begin = ProcessCall::Clock::now();
+    std::this_thread::yield();
+    crowded_ = ProcessCall::Clock::now() - begin > kLongYield;
+  }
+
+ private:
+  int looks_ = 0;
+  bool crowded_ = false;
+};
 
 class ProcessWork : public WorkImpl {
  public:
@@ -296,6 +323,7 @@ void ProcessWorld::miss_ended_ranks() {
 }
 
 void ProcessWorld::wait(ProcessCall& call) {
+  Pauses pauses;
   for (int looks = 0;; ++looks) {
     {
       const Lock lock(mutex_);
@@ -313,7 +341,7 @@ void ProcessWorld::wait(ProcessCall& call) {
         return;
       }
     }
-    pause(looks);
+    pauses.next();
   }
 }
 

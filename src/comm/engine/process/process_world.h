@@ -4,7 +4,8 @@
 // A call goes through stages; wait() and done() of any call move all calls of
 // the process on, so nothing needs a thread of its own.
 //   1. facts   every rank sends every other one what it called (CallFacts and a
-//              text). A disagreement is found by both ranks of a pair.
+//              text). A disagreement is found by both ranks of a pair. Runs
+//              of up to 256 bytes travel along (CallRecord), and the call ends
 //   2. data    the transfers of the kind; reductions travel as all_to_all and
 //              are combined here in rank order, so results repeat bit for bit
 //              and equal those of the threads engine
