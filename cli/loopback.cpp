@@ -5,6 +5,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+
 extern "C" __attribute__((visibility("default"))) int bind(
     int socket, const sockaddr* address, socklen_t length) noexcept {
   using Bind = int (*)(int, const sockaddr*, socklen_t);
@@ -22,6 +24,16 @@ extern "C" __attribute__((visibility("default"))) int bind(
     sockaddr_in6 local = *reinterpret_cast<const sockaddr_in6*>(address);
     if (IN6_IS_ADDR_UNSPECIFIED(&local.sin6_addr)) {
       local.sin6_addr = in6addr_loopback;
+      const int done =
+          next(socket, reinterpret_cast<sockaddr*>(&local), sizeof local);
+      if (done == 0 || errno != EADDRNOTAVAIL) {
+        return done;
+      }
+      // The host has no IPv6 loopback: ::ffff:127.0.0.1.
+      local.sin6_addr = {};
+      local.sin6_addr.s6_addr[10] = local.sin6_addr.s6_addr[11] = 0xff;
+      local.sin6_addr.s6_addr[12] = 127;
+      local.sin6_addr.s6_addr[15] = 1;
       return next(socket, reinterpret_cast<sockaddr*>(&local), sizeof local);
     }
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <string>
 
 #include "child.h"
@@ -113,16 +114,19 @@ int RankJob::exit_code() const {
 void RankJob::say_failures() const {
   std::string text;
   for (size_t i = 0; i < failures_.size();) {
-    std::string ranks;
     const size_t first = i;
-    for (;
-         i < failures_.size() && failures_[i].status == failures_[first].status;
-         ++i) {
-      ranks += " " + std::to_string(failures_[i].rank);
+    const int status = failures_[first].status;
+    std::set<int> together;
+    for (; i < failures_.size() && failures_[i].status == status; ++i) {
+      together.insert(failures_[i].rank);
     }
-    const bool several = i - first > 1;
+    std::string ranks;
+    for (const int rank : together) {
+      ranks += " " + std::to_string(rank);
+    }
+    const bool several = together.size() > 1;
     text += (first == 0 ? "rank" : "; rank") + std::string(several ? "s" : "") +
-            ranks + " " + ending_text(failures_[first].status, several);
+            ranks + " " + ending_text(status, several);
   }
   std::fprintf(
       stderr, "tessera run: %s%s\n", text.c_str(),

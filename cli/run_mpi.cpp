@@ -93,12 +93,11 @@ void forget_outer_mpi() {
 
 /// Settings of Open MPI for ranks of one host; those of the user stay.
 void prefer_shared_memory() {
-  const std::array<std::pair<const char*, const char*>, 6> settings = {{
+  const std::array<std::pair<const char*, const char*>, 5> settings = {{
       {"OMPI_MCA_pml", "ob1"},
       {"OMPI_MCA_btl", "self,vader"},
       {"OMPI_MCA_btl_tcp_if_include", "lo"},
       {"OMPI_MCA_oob_tcp_if_include", "lo"},
-      {"OMPI_MCA_oob_tcp_disable_ipv6_family", "1"},
       {"OMPI_MCA_hwloc_base_binding_policy", "none"},
   }};
   for (const auto& [name, value] : settings) {
@@ -186,8 +185,13 @@ MpirunProcess::MpirunProcess(
           options.no_prefix ? "" : rank_prefix(rank, to));
     }
   }
-  // A name without blanks and colons, which LD_PRELOAD cannot hold.
   const std::string library = folder.file("loopback.so");
+  if (library.find_first_of(" :") != std::string::npos) {
+    throw UsageError(
+        "engine 'mpi' needs a TMPDIR without blanks and colons, which "
+        "LD_PRELOAD cannot hold; got " +
+        folder.path());
+  }
   if (symlink(loopback_library().c_str(), library.c_str()) != 0) {
     fail("cannot make " + library);
   }

@@ -254,6 +254,13 @@ class FailureTest(unittest.TestCase):
         for word in ("mpirun", "openmpi-bin"):
             self.assertIn(word, done.stderr)
 
+    @unittest.skipUnless(MPIRUN, "mpirun is not installed")
+    def test_a_folder_that_cannot_be_preloaded_from_is_refused(self):
+        with tempfile.TemporaryDirectory(prefix="a b") as where:
+            done = run("mpi", "true", env=environment(TMPDIR=where))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("TMPDIR", done.stderr)
+
     def test_too_many_processes_are_refused(self):
         done = run("gloo", "true", ranks=100000)
         self.assertEqual(done.returncode, 2)
