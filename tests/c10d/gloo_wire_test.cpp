@@ -160,6 +160,7 @@ TEST(GlooWire, TwoHundredCyclesLeaveNoThreadAndNoFile) {
     pair.wires[number % 4 < 2]->close();
   };
   cycle(0);
+  std::this_thread::sleep_for(std::chrono::seconds(2));  // what ended before
   const int64_t files = entries("/proc/self/fd");
   const int64_t threads = entries("/proc/self/task");
   for (int number = 1; number <= 200; ++number) {
@@ -170,8 +171,8 @@ TEST(GlooWire, TwoHundredCyclesLeaveNoThreadAndNoFile) {
   while (Clock::now() < limit && entries("/proc/self/task") > threads) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  EXPECT_EQ(entries("/proc/self/task"), threads);
-  EXPECT_EQ(entries("/proc/self/fd"), files);
+  EXPECT_LE(entries("/proc/self/task"), threads);
+  EXPECT_LE(entries("/proc/self/fd"), files);
 }
 
 }  // namespace
