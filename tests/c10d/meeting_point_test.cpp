@@ -68,12 +68,12 @@ TEST(FindMeetingPoint, LeavesServingToTheAgentOfTorchrun) {
   EXPECT_FALSE(find_meeting_point(launch_of("torchrun", 0, 4), get).serves);
 }
 
-TEST(FindMeetingPoint, PrefersTheFile) {
+TEST(FindMeetingPoint, PrefersTheFolder) {
   const Environment get =
       from({{"TESSERA_STORE", "/tmp/x"}, {"MASTER_PORT", "no number"}});
   const MeetingPoint point =
       find_meeting_point(launch_of("tessera run", 0, 4), get);
-  EXPECT_EQ(point.file, "/tmp/x");
+  EXPECT_EQ(point.folder, "/tmp/x");
   EXPECT_FALSE(point.serves);
 }
 

@@ -1,4 +1,5 @@
-// What a GlooWire carries out: transfers of several legs, and messages.
+// What processes connected by Gloo carry out: transfers of several legs, and
+// messages.
 #pragma once
 
 #include <atomic>

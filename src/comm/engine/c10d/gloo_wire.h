@@ -28,8 +28,14 @@ using GlooDevices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
 /// Returns the device that listens at an interface ("eth0"); "" is loopback.
 GlooDevices gloo_devices(const std::string& interface);
 
-/// Joins `size` processes in a group of Gloo's; does not wait for them. The
-/// store's keys belong to this wire alone.
+/// Joins `size` processes, each connected with each; does not wait for them.
+/// The store's keys belong to this wire alone. It must be closed.
+std::shared_ptr<Wire> make_gloo_mesh(
+    StorePtr store, GlooDevices devices, int64_t place, int64_t size);
+
+/// The same, where processes are connected when first needed: all by the first
+/// transfer, two by the first message between them, since the others need not
+/// come.
 std::unique_ptr<Wire> make_gloo_wire(
     StorePtr store, GlooDevices devices, int64_t place, int64_t size);
 

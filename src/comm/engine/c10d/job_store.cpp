@@ -12,9 +12,10 @@
 #include <thread>
 
 #include <c10/util/Exception.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "comm/engine/c10d/folder_store.h"
 
 namespace tessera::detail {
 namespace {
@@ -121,9 +122,8 @@ StorePtr tcp_store(
 StorePtr open_job_store(
     const MeetingPoint& point, const Launch& launch,
     std::chrono::milliseconds deadline) {
-  if (!point.file.empty()) {
-    return c10::make_intrusive<::c10d::FileStore>(
-        point.file, static_cast<int>(launch.size));
+  if (!point.folder.empty()) {
+    return c10::make_intrusive<FolderStore>(point.folder);
   }
   ::c10d::TCPStoreOptions options;
   options.port = point.port;

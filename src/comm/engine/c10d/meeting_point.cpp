@@ -67,7 +67,7 @@ std::string find_address(const Launch& launch, const Environment& get) {
       launch.rank, ": ", launch.size, " ranks, ", launch.local_size,
       " of them on this host, need a place to meet; set MASTER_ADDR to the "
       "host of rank 0 and MASTER_PORT to a free port there, or TESSERA_STORE "
-      "to a new file that all hosts see, or use the engine mpi");
+      "to a new folder that all hosts see, or use the engine mpi");
   return first_host(nodes);
 }
 
@@ -101,8 +101,8 @@ uint16_t port_of(const std::string& job_id) {
 
 MeetingPoint find_meeting_point(const Launch& launch, const Environment& get) {
   MeetingPoint point;
-  point.file = get("TESSERA_STORE");
-  if (point.file.empty()) {
+  point.folder = get("TESSERA_STORE");
+  if (point.folder.empty()) {
     point.address = find_address(launch, get);
     point.port = find_port(launch, get);
     point.serves =

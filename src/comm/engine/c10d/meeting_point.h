@@ -8,15 +8,15 @@
 
 namespace tessera::detail {
 
-/// A store that all ranks can reach: a file, or a server.
+/// A store that all ranks can reach: a folder, or a server.
 struct MeetingPoint {
-  std::string file;     // the file; "": a server
+  std::string folder;   // "": a server
   std::string address;  // of the server
   uint16_t port = 0;
   bool serves = false;  // this rank is the server
 };
 
-/// Finds it, in this order: the file TESSERA_STORE; MASTER_ADDR and
+/// Finds it, in this order: the folder TESSERA_STORE; MASTER_ADDR and
 /// MASTER_PORT; 127.0.0.1 where all ranks run on one host; in Slurm, the first
 /// host of the step; else an error that says what to set. Rank 0 serves unless
 /// torchrun's agent does. Without MASTER_PORT the port follows from the job's
