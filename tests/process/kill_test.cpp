@@ -232,7 +232,7 @@ TEST(KillTest, EverySurvivorNamesTheDead) {
 }
 
 TEST(KillTest, AStoppedRankEndsTheWaitAtTheDeadline) {
-  constexpr std::chrono::milliseconds kDeadline = 1s;
+  static constexpr std::chrono::milliseconds kDeadline = 1s;
   std::mt19937 random(5);
   std::vector<double> delays;
   for (int trial = 0; trial < 10; ++trial) {
