@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <sstream>
 #include <vector>
 
 #include <c10/util/Exception.h>
@@ -27,7 +28,7 @@ struct Source {
   const char* rank;
   std::vector<const char*> size;  // the first one that is set
   const char* local_rank;
-  const char* local_size;
+  const char* local_size;  // none where it has a form of its own: Slurm
 };
 
 const std::vector<Source>& sources() {
@@ -61,9 +62,69 @@ const std::vector<Source>& sources() {
        "SLURM_PROCID",
        {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
        "SLURM_LOCALID",
-       "SLURM_TASKS_PER_NODE"},
+       nullptr},
   };
   return all;
+}
+
+// Nodes in a row that have as many tasks each: "4(x2)" is two of 4, "3" is one.
+struct Nodes {
+  int64_t tasks;
+  int64_t count;
+};
+
+Nodes nodes_of(const std::string& name, const std::string& text) {
+  const size_t open = text.find("(x");
+  if (open == std::string::npos) {
+    return {number(name, text), 1};
+  }
+  TORCH_CHECK_VALUE(
+      text.back() == ')', "init: ", name, " must close its (; got '", text,
+      "'");
+  const size_t times = open + 2;
+  return {
+      number(name, text.substr(0, open)),
+      number(name, text.substr(times, text.size() - times - 1))};
+}
+
+// The tasks of this step on this node; 0 where Slurm does not tell.
+// Of "4(x2),3", nodes 0 and 1 have 4 and node 2 has 3.
+int64_t slurm_local_size(int64_t size, const Environment& get) {
+  const std::string name = get("SLURM_STEP_TASKS_PER_NODE").empty()
+                               ? "SLURM_TASKS_PER_NODE"
+                               : "SLURM_STEP_TASKS_PER_NODE";
+  const std::string node = get("SLURM_NODEID");
+  const int64_t index = node.empty() ? -1 : number("SLURM_NODEID", node);
+  int64_t nodes = 0;
+  int64_t tasks = 0;
+  int64_t mine = 0;
+  bool even = true;
+  int64_t first_tasks = -1;
+  std::istringstream list(get(name));
+  for (std::string part; std::getline(list, part, ',');) {
+    const Nodes run = nodes_of(name, part);
+    if (run.tasks > size || run.count > size) {
+      return 0;  // of another step
+    }
+    first_tasks = first_tasks < 0 ? run.tasks : first_tasks;
+    even = even && run.tasks == first_tasks;
+    mine = index >= nodes && index < nodes + run.count ? run.tasks : mine;
+    nodes += run.count;
+    tasks += run.count * run.tasks;
+  }
+  if (tasks != size) {
+    return 0;  // of another step, or not set
+  }
+  return even ? first_tasks : mine;
+}
+
+int64_t local_size_of(
+    const Source& source, int64_t size, const Environment& get) {
+  if (source.local_size == nullptr) {
+    return slurm_local_size(size, get);
+  }
+  const std::string text = get(source.local_size);
+  return text.empty() ? size : number(source.local_size, text);
 }
 
 std::optional<Launch> read(const Source& source, const Environment& get) {
@@ -92,16 +153,9 @@ std::optional<Launch> read(const Source& source, const Environment& get) {
       launch.rank < launch.size, "init: ", source.rank, "=", rank,
       " must be less than ", size_name, "=", size);
   const std::string local_rank = get(source.local_rank);
-  const std::string local_size = get(source.local_size);
   launch.local_rank =
       local_rank.empty() ? launch.rank : number(source.local_rank, local_rank);
-  // "4(x2)" in Slurm.
-  launch.local_size =
-      local_size.empty()
-          ? launch.size
-          : number(
-                source.local_size,
-                local_size.substr(0, local_size.find_first_of("(,")));
+  launch.local_size = local_size_of(source, launch.size, get);
   return launch;
 }
 

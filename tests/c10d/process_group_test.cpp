@@ -270,7 +270,7 @@ TEST(FromProcessGroupOnGloo, NamesARankThatDoesNotCall) {
             text, {"barrier() on group {0, 1, 2}", "500 ms", "rank 1;"});
       }
       const auto took = std::chrono::steady_clock::now() - start;
-      EXPECT_LT(took, std::chrono::seconds(3)) << "rank " << group->getRank();
+      EXPECT_LT(took, std::chrono::seconds(9)) << "rank " << group->getRank();
       expect_group_works(group);
     });
   }

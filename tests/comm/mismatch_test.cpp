@@ -236,20 +236,26 @@ TEST(MismatchTest, EveryRankNamesBothRanksAndBothCalls) {
       harness::on_processes() ? 1000 : 50);
 }
 
-// Runs one body per rank of three and returns what each threw.
+// Runs one body per rank and returns what each threw. `before` runs first.
 std::vector<std::string> errors_of(
-    const std::vector<Call>& bodies, InitOptions options = {}) {
+    const std::vector<Call>& bodies, const Call& before = {}) {
   const auto body = [&] {
     const Communicator comm = init().communicator();
+    if (before) {
+      before(comm);
+    }
     return error_of([&] { bodies[static_cast<size_t>(comm.rank())](comm); });
   };
-  return harness::outcome_of(static_cast<int>(bodies.size()), body, options)
-      .texts;
+  return harness::outcome_of(static_cast<int>(bodies.size()), body).texts;
 }
 
-// Threads see at once that every rank waits; processes wait for the deadline.
-InitOptions short_deadline() {
-  return {.deadline = std::chrono::milliseconds(300)};
+// Threads see at once that every rank waits; processes wait for the deadline,
+// which is not to end while they connect.
+void short_deadline(const Communicator& comm) {
+  comm.barrier();
+  if (harness::on_processes()) {
+    init().set_deadline(std::chrono::seconds(1));
+  }
 }
 
 TEST(MismatchTest, ASkippedCallMeetsTheNextOne) {
@@ -284,7 +290,7 @@ TEST(MismatchTest, CallsOnDifferentGroupsEndOnEveryRank) {
     init().communicator({1, 2}).barrier();
   };
   const auto errors =
-      errors_of({all_reduce(4), all_reduce(4), odd}, short_deadline());
+      errors_of({all_reduce(4), all_reduce(4), odd}, short_deadline);
   for (size_t r = 0; r < 3; ++r) {
     expect_parts(
         errors[r],
@@ -341,7 +347,7 @@ TEST(MismatchTest, ASendAndItsReceiveMustAgree) {
     expect_parts(error, {"the dtype", "send(i32[4]", "recv(f32[4]"});
   }
   const auto errors =
-      errors_of({send(4, at::kFloat, 5), recv(4, 6)}, short_deadline());
+      errors_of({send(4, at::kFloat, 5), recv(4, 6)}, short_deadline);
   for (size_t r = 0; r < 2; ++r) {
     if (harness::on_processes()) {
       expect_parts(

@@ -92,7 +92,7 @@ class GlooJobTest(unittest.TestCase):
             self.assertEqual(rank.returncode, 3, error)
             self.assertIn("all_reduce", error)
             self.assertIn("deadline of 1500 ms; waited for rank 2;", error)
-        self.assertLess(time.monotonic() - start, 8)
+        self.assertLess(time.monotonic() - start, 24)
 
     def test_a_rank_0_that_does_not_start_is_named_at_the_deadline(self):
         port = free_port()
@@ -102,7 +102,7 @@ class GlooJobTest(unittest.TestCase):
         self.assertEqual(rank.returncode, 3)
         self.assertIn(f"rank 0 did not answer at 127.0.0.1:{port} within the "
                       "deadline of 1500 ms", error)
-        self.assertLess(time.monotonic() - start, 5)
+        self.assertLess(time.monotonic() - start, 15)
 
     def test_a_port_that_is_taken_is_an_error(self):
         with socket.socket() as taken:

@@ -13,12 +13,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -61,8 +63,10 @@ class Job {
       return 0;
     }();
     static_cast<void>(started);
-    char name[] = "/tmp/tessera_kill_XXXXXX";
-    folder_ = mkdtemp(name);
+    folder_ = fs::temp_directory_path() / "tessera_kill_XXXXXX";
+    TORCH_CHECK(
+        mkdtemp(folder_.data()) != nullptr, folder_, ": ",
+        std::strerror(errno));
     page_ = static_cast<Page*>(mmap(
         nullptr, sizeof(Page), PROT_READ | PROT_WRITE,
         MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -156,11 +160,20 @@ at::Tensor zeros(int64_t count) {
   return at::zeros({count});
 }
 
-void work_for_ever(Page::Rank& mine) {
+// A deadline counts from the call after the first use of each group: it is not
+// to end while ranks start and connect.
+constexpr int64_t kConnected = 3;
+
+void work_for_ever(
+    Page::Rank& mine,
+    std::optional<std::chrono::milliseconds> deadline = std::nullopt) {
   const Communicator all = init().communicator();
   const Communicator pair =
       init().communicator({rank() / 2 * 2, rank() / 2 * 2 + 1});
   for (;; ++mine.calls) {
+    if (deadline && mine.calls == kConnected) {
+      init().set_deadline(*deadline);
+    }
     switch (mine.calls % 6) {
       case 0:
         all.all_reduce(zeros(5));
@@ -194,7 +207,7 @@ TEST(KillTest, EverySurvivorNamesTheDead) {
   std::vector<double> delays;
   for (int trial = 0; trial < trials; ++trial) {
     SCOPED_TRACE("trial " + std::to_string(trial));
-    Job job(work_for_ever);
+    Job job([](Page::Rank& mine) { work_for_ever(mine); });
     const int victim = static_cast<int>(random() % kRanks);
     ASSERT_TRUE(job.reaches(static_cast<int64_t>(1 + random() % 11)));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
@@ -219,14 +232,12 @@ TEST(KillTest, EverySurvivorNamesTheDead) {
 }
 
 TEST(KillTest, AStoppedRankEndsTheWaitAtTheDeadline) {
+  static constexpr std::chrono::milliseconds kDeadline = 1s;
   std::mt19937 random(5);
   std::vector<double> delays;
   for (int trial = 0; trial < 10; ++trial) {
     SCOPED_TRACE("trial " + std::to_string(trial));
-    Job job([](Page::Rank& mine) {
-      init().set_deadline(500ms);
-      work_for_ever(mine);
-    });
+    Job job([](Page::Rank& mine) { work_for_ever(mine, kDeadline); });
     const int victim = static_cast<int>(random() % kRanks);
     ASSERT_TRUE(job.reaches(6));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
@@ -235,16 +246,21 @@ TEST(KillTest, AStoppedRankEndsTheWaitAtTheDeadline) {
     for (int r = 0; r < kRanks; ++r) {
       if (r != victim) {
         ASSERT_EQ(job.wait(r), 5) << "rank " << r << " did not raise";
-        expect_parts(job.rank(r).text, {"on group {"});
+        // The first to raise says so; it is quoted by those who hear of it.
+        expect_parts(
+            job.rank(r).text,
+            {"on group {", "did not complete within the deadline of 1000 ms"});
         delays.push_back(
             static_cast<double>(job.rank(r).raised_us - stopped) / 1000);
       }
     }
   }
+  const double worst = *std::max_element(delays.begin(), delays.end());
   std::cout << "stopped: raised after: median " << median(delays)
-            << " ms, worst " << *std::max_element(delays.begin(), delays.end())
-            << " ms (deadline 500 ms)\n";
-  EXPECT_LT(*std::max_element(delays.begin(), delays.end()), 2000);
+            << " ms, worst " << worst << " ms (deadline " << kDeadline.count()
+            << " ms)\n";
+  EXPECT_LT(median(delays), (kDeadline + 1s) / 1ms);
+  EXPECT_LT(worst, (kDeadline + 5s) / 1ms);
 }
 
 TEST(KillTest, SurvivorsGoOnInAGroupOfTheirOwn) {
@@ -265,9 +281,38 @@ TEST(KillTest, SurvivorsGoOnInAGroupOfTheirOwn) {
   }
 }
 
-size_t entries(const char* folder) {
-  return static_cast<size_t>(
-      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+// What a process holds.
+struct Holdings {
+  int64_t files = 0;
+  int64_t threads = 0;
+
+  static int64_t entries(const char* folder) {
+    return std::distance(
+        fs::directory_iterator(folder), fs::directory_iterator());
+  }
+  static Holdings now() {
+    return {entries("/proc/self/fd"), entries("/proc/self/task")};
+  }
+  bool within(const Holdings& other) const {
+    return files <= other.files && threads <= other.threads;
+  }
+  std::string text() const {
+    return std::to_string(files) + " files, " + std::to_string(threads) +
+           " threads";
+  }
+};
+
+// The last group's connections and thread end a moment after it; returns the
+// least that was held within the time, or what is within the limit.
+Holdings settled(std::chrono::milliseconds time, Holdings limit = {}) {
+  Holdings least = Holdings::now();
+  const int64_t end = now_us() + time / 1us;
+  while (!least.within(limit) && now_us() < end) {
+    std::this_thread::sleep_for(20ms);
+    const Holdings next = Holdings::now();
+    least = next.within(least) ? next : least;
+  }
+  return least;
 }
 
 TEST(KillTest, CyclesOfFailureAndRebuildLeaveNothingBehind) {
@@ -285,26 +330,23 @@ TEST(KillTest, CyclesOfFailureAndRebuildLeaveNothingBehind) {
       world.rebuild({0, 1, 2, 3}).all_reduce(sum);
       TORCH_CHECK(sum.item<int64_t>() == 6 + 4 * i, "cycle ", i);
     };
-    const auto counts = [] {
-      std::this_thread::sleep_for(200ms);
-      return std::to_string(entries("/proc/self/fd")) + " files, " +
-             std::to_string(entries("/proc/self/task")) + " threads";
-    };
     for (int64_t i = 0; i < 10; ++i) {
       cycle(i);
     }
-    const std::string before = counts();
+    const Holdings before = settled(500ms);
     for (int64_t i = 0; i < 200; ++i, ++mine.calls) {
       cycle(i);
     }
-    TORCH_CHECK(counts() == before, before, " became ", counts());
-    std::strncpy(mine.text, before.c_str(), sizeof(mine.text) - 1);
+    const Holdings after = settled(5s, before);
+    TORCH_CHECK(after.within(before), before.text(), " became ", after.text());
+    const std::string text = before.text() + " became " + after.text();
+    std::strncpy(mine.text, text.c_str(), sizeof(mine.text) - 1);
   });
   for (int r = 0; r < kRanks; ++r) {
     EXPECT_EQ(job.wait(r), 0)
         << job.rank(r).text << " after " << job.rank(r).calls << " cycles";
   }
-  std::cout << "200 cycles: " << job.rank(0).text << " before and after\n";
+  std::cout << "200 cycles: " << job.rank(0).text << "\n";
 }
 
 }  // namespace

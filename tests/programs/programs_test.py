@@ -95,7 +95,11 @@ class Run:
                     process.wait(max(0.1, end - time.monotonic()))
                 except subprocess.TimeoutExpired:
                     process.terminate()
-                    process.wait()
+                    try:
+                        process.wait(10)
+                    except subprocess.TimeoutExpired:
+                        process.kill()
+                        process.wait()
                     failed = f"not over after {LIMIT} s"
                 if process.returncode != 0:
                     failed = failed or f"exit status {process.returncode}"
