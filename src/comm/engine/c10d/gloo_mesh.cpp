@@ -296,7 +296,7 @@ class GlooMesh final : public Wire,
   const int64_t size_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  BackendPtr group_;  // none before all are connected
+  BackendPtr group_;   // none before all are connected
   std::string error_;  // why it cannot connect
   bool closed_ = false;
   std::deque<std::shared_ptr<Transfer>> queue_;

@@ -296,9 +296,7 @@ std::vector<int64_t> ProcessCall::missing() const {
   std::vector<int64_t> ranks;
   if (stage_ == Stage::kFacts && !is_point_to_point(call_.kind)) {
     for (const int64_t place : group_->wire->absent()) {
-      if (!is_point_to_point(call_.kind) || place == call_.peer) {
-        ranks.push_back(group_->ranks[static_cast<size_t>(place)]);
-      }
+      ranks.push_back(group_->ranks[static_cast<size_t>(place)]);
     }
   }
   if (!ranks.empty()) {
