@@ -15,7 +15,7 @@ struct Launch {
   int64_t rank = 0;
   int64_t size = 1;
   int64_t local_rank = 0;
-  int64_t local_size = 1;
+  int64_t local_size = 1;  // 0: not known
   /// The engine that suits the launcher: "mpi", "gloo".
   std::string engine;
 };
