@@ -171,7 +171,7 @@ double median(std::vector<double> values) {
 double median_ratio(
     const std::vector<double>& above, const std::vector<double>& below) {
   std::vector<double> ratios;
-  for (size_t i = 0; i < above.size(); ++i) {
+  for (size_t i = 0; i < std::min(above.size(), below.size()); ++i) {
     ratios.push_back(above[i] / below[i]);
   }
   return median(ratios);

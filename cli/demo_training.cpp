@@ -189,12 +189,17 @@ void train_rank(
       });
 }
 
+/// Whether ranks are to be threads of this process, by its environment.
+bool makes_threads() {
+  const char* engine = std::getenv("TESSERA_ENGINE");
+  return engine == nullptr ? std::getenv("TESSERA_NUM_RANKS") != nullptr
+                           : std::string(engine) == "threads";
+}
+
 /// Runs `body` on the processes of the job where there are several, else on
 /// `ranks` threads.
 void on_ranks(int ranks, const std::function<void()>& body) {
-  const char* engine = std::getenv("TESSERA_ENGINE");
-  const bool threads = engine != nullptr && std::string(engine) == "threads";
-  if (!threads && world_size() > 1) {
+  if (!makes_threads() && world_size() > 1) {
     run(body);
   } else {
     run_ranks(ranks, body);
@@ -204,10 +209,8 @@ void on_ranks(int ranks, const std::function<void()>& body) {
 }  // namespace
 
 LaunchedAs launched_as() {
-  const char* engine = std::getenv("TESSERA_ENGINE");
   const char* threads = std::getenv("TESSERA_NUM_RANKS");
-  if (threads != nullptr &&
-      (engine == nullptr || std::string(engine) == "threads")) {
+  if (threads != nullptr && makes_threads()) {
     return {.rank = 0, .ranks = std::atoi(threads)};
   }
   return {

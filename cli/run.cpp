@@ -66,6 +66,9 @@ int run_program(
         "' was not expected here; the program and its arguments follow after "
         "--: tessera run -n 4 -- PROGRAM [ARGS]");
   }
+  if (!options.join.empty()) {
+    return join_job(options);
+  }
   if (words.empty()) {
     throw UsageError(
         "no program was given; example: tessera run -n 4 -- ./train --steps "
@@ -76,9 +79,6 @@ int run_program(
         "-n must be at least 1; got " + std::to_string(options.ranks));
   }
   check_engine(options.engine);
-  if (!options.join.empty()) {
-    return join_job(options, words);
-  }
   return options.engine == "threads" ? run_threads(options, words)
                                      : run_processes(options, words);
 }

@@ -20,7 +20,7 @@ using Words = std::vector<std::string>;
 int run_processes(const RunOptions& options, const Words& words);
 /// Is one of the processes that mpirun starts for run_processes(): runs the
 /// program as this rank. See Note [Ranks under mpirun].
-int join_job(const RunOptions& options, const Words& words);
+int join_job(const RunOptions& options);
 
 /// What a rank's process is told in its environment.
 void describe_rank(const RunOptions& options, int rank);

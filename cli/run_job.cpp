@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <set>
 #include <string>
 
@@ -75,26 +74,36 @@ void RankJob::send(int signal) const {
   }
 }
 
-void RankJob::look(Time now) {
+std::string RankJob::look(Time now) {
   const bool waiting = stage_ != Stage::kRunning && stage_ != Stage::kKilled;
   if (!waiting || (alive() > 0 && now < next_stage_)) {
-    return;
+    return "";
   }
   const bool killed = WIFSIGNALED(failures_[0].status);
   const auto grace = killed && !hears_of_death_
                          ? RankJob::Clock::duration(kShortGrace)
                          : RankJob::Clock::duration(kGrace);
+  next_stage_ = now + grace;
   if (stage_ == Stage::kFailed) {
-    say_failures();
-    stage_ = Stage::kSaid;
-  } else if (stage_ == Stage::kSaid) {
+    return last_words();
+  }
+  if (stage_ == Stage::kSaid) {
     send(SIGTERM);
     stage_ = Stage::kTerminated;
   } else {
     send(SIGKILL);
     stage_ = Stage::kKilled;
   }
-  next_stage_ = now + grace;
+  return "";
+}
+
+std::string RankJob::last_words() {
+  if (stage_ != Stage::kFailed) {
+    return "";
+  }
+  stage_ = Stage::kSaid;
+  return "tessera run: " + failures_text() +
+         (alive() > 0 ? "; ending the others\n" : "\n");
 }
 
 int RankJob::milliseconds_to_look(Time now) const {
@@ -111,7 +120,7 @@ int RankJob::exit_code() const {
 }
 
 // "ranks 0 2 exited with status 3; rank 1 was ended by signal 9 (Killed)".
-void RankJob::say_failures() const {
+std::string RankJob::failures_text() const {
   std::string text;
   for (size_t i = 0; i < failures_.size();) {
     const size_t first = i;
@@ -128,9 +137,7 @@ void RankJob::say_failures() const {
     text += (first == 0 ? "rank" : "; rank") + std::string(several ? "s" : "") +
             ranks + " " + ending_text(status, several);
   }
-  std::fprintf(
-      stderr, "tessera run: %s%s\n", text.c_str(),
-      alive() > 0 ? "; ending the others" : "");
+  return text;
 }
 
 }  // namespace tessera::cli

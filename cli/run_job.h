@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <string>
 #include <vector>
 
 namespace tessera::cli {
@@ -29,8 +30,11 @@ class RankJob {
   /// Sends a signal to all ranks that are alive.
   void send(int signal) const;
 
-  /// Says which ranks failed, and ends the others when their time is up.
-  void look(Time now);
+  /// Ends the others when a rank has failed and their time is up. Returns what
+  /// to say of it, mostly nothing.
+  std::string look(Time now);
+  /// Returns what look() has not said yet, when nothing more will happen.
+  std::string last_words();
   /// Returns how long until look() has something to do, in milliseconds; -1
   /// when it has not.
   int milliseconds_to_look(Time now) const;
@@ -50,7 +54,7 @@ class RankJob {
   };
   enum class Stage { kRunning, kFailed, kSaid, kTerminated, kKilled };
 
-  void say_failures() const;
+  std::string failures_text() const;
 
   bool hears_of_death_;
   std::vector<Rank> ranks_;

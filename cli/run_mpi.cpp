@@ -9,9 +9,9 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -106,8 +106,8 @@ void prefer_shared_memory() {
 }
 
 Words mpirun_words(
-    const Mpirun& mpirun, const RunOptions& options, const std::string& folder,
-    const Words& program) {
+    const Mpirun& mpirun, const RunOptions& options,
+    const std::string& folder) {
   const std::string ranks = std::to_string(options.ranks);
   Words words = {mpirun.path, "-n", ranks};
   if (mpirun.is_open_mpi()) {
@@ -119,9 +119,31 @@ Words mpirun_words(
     words.insert(words.end(), {"-iface", "lo"});
   }
   words.insert(
-      words.end(), {own_path(), "run", "-n", ranks, "--engine", "mpi", "--join",
-                    folder, "--"});
-  words.insert(words.end(), program.begin(), program.end());
+      words.end(),
+      {own_path(), "run", "-n", ranks, "--engine", "mpi", "--join", folder});
+  return words;
+}
+
+/// Each word of the program ends with a zero byte.
+void write_words(const std::string& file, const Words& words) {
+  std::ofstream output(file, std::ios::binary);
+  for (const std::string& word : words) {
+    output << word << '\0';
+  }
+  if (!output.flush()) {
+    fail("cannot write " + file);
+  }
+}
+
+Words read_words(const std::string& file) {
+  std::ifstream input(file, std::ios::binary);
+  Words words;
+  for (std::string word; std::getline(input, word, '\0');) {
+    words.push_back(word);
+  }
+  if (words.empty()) {
+    throw std::runtime_error("cannot read the program's words from " + file);
+  }
   return words;
 }
 
@@ -167,7 +189,7 @@ int open_output(const std::string& path) {
 
 MpirunProcess::MpirunProcess(
     const PrivateFolder& folder, const RunOptions& options, const Words& words,
-    const sigset_t& mask, std::vector<RankStream>& streams) {
+    const sigset_t& mask, RankOutput& output) {
   const Mpirun mpirun = find_mpirun();
   for (const char* name : {"control", "hold"}) {
     make_pipe(folder.file(name));
@@ -180,9 +202,7 @@ MpirunProcess::MpirunProcess(
          {std::pair{"out", STDOUT_FILENO}, {"err", STDERR_FILENO}}) {
       const std::string path = folder.file(output_name(rank, name));
       make_pipe(path);
-      streams.emplace_back(
-          open_pipe(path, O_RDONLY | O_NONBLOCK), to,
-          options.no_prefix ? "" : rank_prefix(rank, to));
+      output.add(open_pipe(path, O_RDONLY | O_NONBLOCK), rank, to);
     }
   }
   const std::string library = folder.file("loopback.so");
@@ -195,12 +215,13 @@ MpirunProcess::MpirunProcess(
   if (symlink(loopback_library().c_str(), library.c_str()) != 0) {
     fail("cannot make " + library);
   }
+  write_words(folder.file("program"), words);
   int said[2];
   if (pipe2(said, O_CLOEXEC) != 0) {
     fail("cannot make a pipe");
   }
   const Child child = start_program(
-      mpirun_words(mpirun, options, folder.path(), words), mask, SIGTERM, [&] {
+      mpirun_words(mpirun, options, folder.path()), mask, SIGTERM, [&] {
         setpgid(0, 0);  // signals of the keyboard go through this process
         forget_outer_mpi();
         prefer_shared_memory();
@@ -279,14 +300,10 @@ int MpirunProcess::finish() {
   return exit_code_of(status_);
 }
 
-void MpirunProcess::print_messages() {
-  std::fputs(text_.c_str(), stderr);
-  text_.clear();
-}
-
-int join_job(const RunOptions& options, const Words& words) {
+int join_job(const RunOptions& options) {
   const std::string folder = options.join + "/";
   const int rank = rank_by_mpirun();
+  const Words words = read_words(folder + "program");
   const int control = open_output(folder + "control");
   const int hold = open_pipe(folder + "hold", O_RDONLY);
   const auto tell = [&](Word::Kind kind, int value) {

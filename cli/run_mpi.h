@@ -6,8 +6,10 @@
 // the job's folder to the launcher, and so does word of its start and end. So
 // prefixes, whole lines, grace times and exit codes are the same as for other
 // engines: mpirun on its own mixes lines, and ends all others at once when one
-// fails, before they can say why. The process in between stays until the
-// launcher has seen the end of all, so that mpirun does not notice.
+// fails, before they can say why. The program's words lie in the folder, since
+// mpirun reads some itself (a lone colon begins another program). The process
+// in between stays until the launcher has seen the end of all, so that mpirun
+// does not notice.
 #pragma once
 
 #include <signal.h>
@@ -25,11 +27,10 @@ namespace tessera::cli {
 
 class MpirunProcess {
  public:
-  /// Starts mpirun; adds the ranks' streams.
+  /// Starts mpirun with ranks that run `words`; adds their streams.
   MpirunProcess(
       const PrivateFolder& folder, const RunOptions& options,
-      const Words& words, const sigset_t& mask,
-      std::vector<RankStream>& streams);
+      const Words& words, const sigset_t& mask, RankOutput& output);
   ~MpirunProcess();
   MpirunProcess(const MpirunProcess&) = delete;
   MpirunProcess& operator=(const MpirunProcess&) = delete;
@@ -49,8 +50,8 @@ class MpirunProcess {
   /// Called when waitpid() has seen its end.
   void ended(int status);
   bool has_ended() const { return ended_; }
-  /// Prints what mpirun said.
-  void print_messages();
+  /// Returns what mpirun said.
+  const std::string& text() const { return text_; }
 
  private:
   pid_t pid_ = -1;

@@ -51,7 +51,7 @@ void share_cores(int ranks) {
 /// Starts the rank's process with its output going to new streams.
 Child start_rank(
     const RunOptions& options, int rank, const Words& words,
-    const sigset_t& mask, std::vector<RankStream>& streams) {
+    const sigset_t& mask, RankOutput& output) {
   int out[2];
   int err[2];
   if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) {
@@ -61,8 +61,7 @@ Child start_rank(
   for (const auto& [from, to] :
        {std::pair{out[0], STDOUT_FILENO}, {err[0], STDERR_FILENO}}) {
     fcntl(from, F_SETFL, O_NONBLOCK);
-    streams.emplace_back(
-        from, to, options.no_prefix ? "" : rank_prefix(rank, to));
+    output.add(from, rank, to);
   }
   const Child child = start_program(words, mask, SIGTERM, [&] {
     dup2(out[1], STDOUT_FILENO);
@@ -80,8 +79,7 @@ Child start_rank(
 /// Waits for everything that can happen to a job, until all ranks have ended.
 class JobLoop {
  public:
-  JobLoop(RankJob& job, std::vector<RankStream>& streams)
-      : job_(job), streams_(streams) {
+  JobLoop(RankJob& job, RankOutput& output) : job_(job), output_(output) {
     const sigset_t watched = watched_signals();
     signals_ = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals_ < 0) {
@@ -97,20 +95,25 @@ class JobLoop {
   int run(MpirunProcess* mpirun) {
     mpirun_ = mpirun;
     while (job_.alive() > 0 && !(mpirun_ && mpirun_->has_ended())) {
-      forward_output(wait());
+      output_.forward(wait());
       hear_mpirun();
       take_signals();
-      job_.look(RankJob::Clock::now());
+      output_.say(job_.look(RankJob::Clock::now()));
     }
-    for (RankStream& stream : streams_) {
-      stream.finish();
-    }
-    job_.look(RankJob::Clock::now());
+    hear_mpirun();  // what it said last
+    finish_output();
+    say(job_.last_words());
     return start_error_;
   }
 
+  /// Prints words of the launcher after all that ranks have printed.
+  void say(const std::string& text) {
+    output_.say(text);
+    finish_output();
+  }
+
  private:
-  /// Returns the files that have something to read.
+  /// Returns the files that have something to read, or room.
   std::vector<int> wait() const {
     std::vector<pollfd> files = {
         {.fd = signals_, .events = POLLIN, .revents = 0}};
@@ -119,9 +122,7 @@ class JobLoop {
         files.push_back({.fd = fd, .events = POLLIN, .revents = 0});
       }
     };
-    for (const RankStream& stream : streams_) {
-      add(stream.fd());
-    }
+    output_.poll_for(files);
     if (mpirun_ != nullptr) {
       add(mpirun_->control());
       add(mpirun_->messages());
@@ -138,12 +139,21 @@ class JobLoop {
     return ready;
   }
 
-  // Only what is ready: a named pipe that nobody has opened yet reads as ended.
-  void forward_output(const std::vector<int>& ready) {
-    for (RankStream& stream : streams_) {
-      if (std::find(ready.begin(), ready.end(), stream.fd()) != ready.end()) {
-        stream.forward();
+  // Waits for the readers, but not for long once this process was told to end.
+  void finish_output() {
+    constexpr auto kLastWait = std::chrono::seconds(2);
+    constexpr int kLookMilliseconds = 100;
+    const auto begin = RankJob::Clock::now();
+    while (!output_.finish()) {
+      take_signals();
+      if (told_to_end_ &&
+          RankJob::Clock::now() > std::max(begin, told_at_) + kLastWait) {
+        return;
       }
+      std::vector<pollfd> files = {
+          {.fd = signals_, .events = POLLIN, .revents = 0}};
+      output_.poll_for_room(files);
+      poll(files.data(), files.size(), kLookMilliseconds);
     }
   }
 
@@ -163,11 +173,15 @@ class JobLoop {
         reap();
         continue;
       }
+      if (number != SIGUSR1 && number != SIGUSR2) {
+        told_to_end_ = true;
+        told_at_ = RankJob::Clock::now();
+      }
       // Those from the keyboard reach processes of this group by themselves.
       const bool sent_by_process = info.ssi_code <= 0;
       if (mpirun_ == nullptr ? sent_by_process : job_.all_started()) {
         job_.send(number);
-      } else if (mpirun_ != nullptr) {
+      } else if (mpirun_ != nullptr && !mpirun_->has_ended()) {
         kill(mpirun_->pid(), number);
       }
     }
@@ -185,27 +199,35 @@ class JobLoop {
   }
 
   RankJob& job_;
-  std::vector<RankStream>& streams_;
+  RankOutput& output_;
+  bool told_to_end_ = false;
+  RankJob::Time told_at_ = {};
   int signals_ = -1;
   MpirunProcess* mpirun_ = nullptr;
   int start_error_ = 0;
 };
+
+void wait_for_children() {
+  while (waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
+  }
+}
 
 int run_gloo(
     const RunOptions& options, const Words& words, const sigset_t& mask) {
   const PrivateFolder folder;
   setenv("TESSERA_STORE", folder.file("store").c_str(), 1);
   RankJob job(options.ranks, /*hears_of_death=*/true);
-  std::vector<RankStream> streams;
+  RankOutput output(!options.no_prefix);
   for (int rank = 0; rank < options.ranks; ++rank) {
-    const Child child = start_rank(options, rank, words, mask, streams);
+    const Child child = start_rank(options, rank, words, mask, output);
     if (child.error != 0) {
       job.send(SIGKILL);
+      wait_for_children();  // they may use the folder
       return report_exec_failure(words[0], child.error);
     }
     job.started(rank, child.pid);
   }
-  JobLoop(job, streams).run(nullptr);
+  JobLoop(job, output).run(nullptr);
   return job.exit_code();
 }
 
@@ -213,9 +235,10 @@ int run_mpi(
     const RunOptions& options, const Words& words, const sigset_t& mask) {
   const PrivateFolder folder;
   RankJob job(options.ranks, /*hears_of_death=*/false);
-  std::vector<RankStream> streams;
-  MpirunProcess mpirun(folder, options, words, mask, streams);
-  const int error = JobLoop(job, streams).run(&mpirun);
+  RankOutput output(!options.no_prefix);
+  MpirunProcess mpirun(folder, options, words, mask, output);
+  JobLoop loop(job, output);
+  const int error = loop.run(&mpirun);
   const bool ended_early = job.alive() > 0;
   if (ended_early) {
     job.send(SIGKILL);
@@ -224,16 +247,18 @@ int run_mpi(
   if (error != 0) {
     return report_exec_failure(words[0], error);
   }
-  if (job.failed()) {
+  if (job.failed() && !ended_early) {
     return job.exit_code();  // mpirun only repeats it
   }
-  mpirun.print_messages();
+  loop.say(mpirun.text());
   if (ended_early) {
-    std::fprintf(
-        stderr, "tessera run: mpirun ended with status %d before the ranks\n",
-        mpirun_code);
+    loop.say(
+        "tessera run: mpirun ended with status " + std::to_string(mpirun_code) +
+        " before the ranks\n");
   }
-  return ended_early ? std::max(mpirun_code, kExitFailure) : 0;
+  return job.failed()  ? job.exit_code()
+         : ended_early ? std::max(mpirun_code, kExitFailure)
+                       : 0;
 }
 
 }  // namespace
