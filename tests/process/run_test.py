@@ -217,8 +217,8 @@ class OutputTest(unittest.TestCase):
             while len(asked) < 2 and time.monotonic() < limit:
                 time.sleep(0.1)
                 asked = list(pathlib.Path(where).glob("asked.*"))
-            self.assertEqual(len(asked), 2)
             process.stdout.close()  # now nobody reads
+            self.assertEqual(len(asked), 2)
             self.assertEqual(process.wait(timeout=LIMIT), 5)
 
     @on(PROCESSES)
@@ -319,9 +319,10 @@ class FailureTest(unittest.TestCase):
     @unittest.skipUnless(MPIRUN, "mpirun is not installed")
     def test_an_end_of_mpirun_just_after_a_failure_hides_neither(self):
         with tempfile.TemporaryDirectory() as where:
-            script = (f"if [ $TESSERA_RANK = 0 ]; then "
-                      f"while [ ! -e {where}/up ]; do sleep 0.01; done; exit 5; fi; "
-                      f"touch {where}/up; sleep 0.1; "
+            script = (f"cd {where}; if [ $TESSERA_RANK = 0 ]; then echo $$ > new; "
+                      "while [ ! -e up ]; do sleep 0.01; done; mv new pid; exit 5; fi; "
+                      "touch up; while [ ! -e pid ]; do sleep 0.01; done; "
+                      "while kill -0 $(cat pid) 2>&-; do sleep 0.01; done; sleep 0.1; "
                       "read -r x x x mpirun x < /proc/$PPID/stat; kill -9 $mpirun; "
                       "sleep 20")
             done = shell("mpi", script, ranks=2)
