@@ -19,8 +19,6 @@ namespace {
 // sleeps between looks.
 constexpr int kSpins = 200;
 constexpr int kYields = 20000;
-constexpr auto kLongYield = std::chrono::microseconds(500);
-constexpr auto kShortNap = std::chrono::microseconds(50);
 constexpr auto kNap = std::chrono::microseconds(100);
 constexpr auto kExplanation = std::chrono::milliseconds(300);
 
@@ -34,29 +32,20 @@ int spins() {
   return count;
 }
 
-// How a rank waits between two looks. After a yield that took long, somebody
-// computes on the core: who sleeps is woken ahead of him, who yields queues up
-// behind him.
+// How a rank waits between two looks.
 class Pauses {
  public:
   void next() {
     ++looks_;
-    if (looks_ <= spins()) {
-      return;
+    if (looks_ > spins() + kYields) {
+      std::this_thread::sleep_for(kNap);
+    } else if (looks_ > spins()) {
+      std::this_thread::yield();
     }
-    if (crowded_ || looks_ > spins() + kYields) {
-      std::this_thread::sleep_for(
-          looks_ > spins() + kYields ? kNap : kShortNap);
-      return;
-    }
-    const auto begin = ProcessCall::Clock::now();
-    std::this_thread::yield();
-    crowded_ = ProcessCall::Clock::now() - begin > kLongYield;
   }
 
  private:
   int looks_ = 0;
-  bool crowded_ = false;
 };
 
 class ProcessWork : public WorkImpl {
