@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "bench.h"
 #include "command.h"
 #include "python_peer.h"
 #include "redistribute_pytorch.h"
@@ -28,17 +29,6 @@ struct Options {
   bool json = false;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-std::string text(const char* format, double value) {
-  char buffer[64];
-  std::snprintf(buffer, sizeof buffer, format, value);
-  return buffer;
-}
-
 /// One transition over all rounds.
 struct Row {
   std::string name;
@@ -46,14 +36,7 @@ struct Row {
   std::vector<double> memcpy_seconds;
   std::vector<double> pytorch_seconds;  // none without PyTorch
 
-  /// Returns the median of the rounds' ratios.
-  double ratio() const {
-    std::vector<double> ratios;
-    for (size_t i = 0; i < pytorch_seconds.size(); ++i) {
-      ratios.push_back(pytorch_seconds[i] / seconds[i]);
-    }
-    return median(ratios);
-  }
+  double ratio() const { return median_ratio(pytorch_seconds, seconds); }
 };
 
 struct Result {
@@ -92,10 +75,11 @@ Result measure(const Options& options) {
     result.pytorch = "not found; --python names one that can import torch";
   } else {
     peer.emplace(
-        python, kRedistributePytorch,
+        python, redistribute_pytorch,
         std::vector<std::string>{
             std::to_string(options.bench.ranks), std::to_string(rows),
-            std::to_string(options.bench.repeats)});
+            std::to_string(options.bench.repeats)},
+        "benchmarks/redistribute_pytorch.py 4 2048 10");
     result.pytorch =
         ordered_json::parse(peer->receive())["torch"].get<std::string>();
   }
@@ -119,12 +103,12 @@ void print_table(const Options& options, const Result& result) {
        "PyTorch / Tessera"});
   for (const Row& row : result.rows) {
     std::vector<std::string> cells{
-        row.name, text("%.2f", 1e3 * median(row.seconds)),
-        text("%.2f", 1e3 * median(row.memcpy_seconds)),
-        text("%.1f", median(row.seconds) / median(row.memcpy_seconds))};
+        row.name, formatted("%.2f", 1e3 * median(row.seconds)),
+        formatted("%.2f", 1e3 * median(row.memcpy_seconds)),
+        formatted("%.1f", median(row.seconds) / median(row.memcpy_seconds))};
     if (!row.pytorch_seconds.empty()) {
-      cells.push_back(text("%.2f", 1e3 * median(row.pytorch_seconds)));
-      cells.push_back(text("%.1f", row.ratio()));
+      cells.push_back(formatted("%.2f", 1e3 * median(row.pytorch_seconds)));
+      cells.push_back(formatted("%.1f", row.ratio()));
     }
     table.add(std::move(cells));
   }
@@ -136,11 +120,11 @@ void print_table(const Options& options, const Result& result) {
       std::to_string(options.bench.repeats) +
       ", medians; PyTorch DTensor over Gloo processes: " + result.pytorch +
       "\n\n" + table.draw(terminal) + "\nhost time of one call: unchanged " +
-      text("%.2f us", 1e6 * result.host(&BenchHost::unchanged_seconds)) +
+      formatted("%.2f us", 1e6 * result.host(&BenchHost::unchanged_seconds)) +
       ", R -> S(0) of 64 elements " +
-      text("%.2f us", 1e6 * result.host(&BenchHost::cut_seconds)) +
+      formatted("%.2f us", 1e6 * result.host(&BenchHost::cut_seconds)) +
       " (a plain narrow and clone: " +
-      text("%.2f us", 1e6 * result.host(&BenchHost::plain_cut_seconds)) +
+      formatted("%.2f us", 1e6 * result.host(&BenchHost::plain_cut_seconds)) +
       ")\n");
 }
 
@@ -179,6 +163,26 @@ int run_redistribute(const Options& options) {
 
 }  // namespace
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+double median_ratio(
+    const std::vector<double>& above, const std::vector<double>& below) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < std::min(above.size(), below.size()); ++i) {
+    ratios.push_back(above[i] / below[i]);
+  }
+  return median(ratios);
+}
+
+std::string formatted(const char* format, double value) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, format, value);
+  return buffer;
+}
+
 void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* bench =
       app.add_subcommand("bench", "Measure Tessera, beside PyTorch");
@@ -200,6 +204,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   redistribute->add_flag("--json", options->json, "print JSON");
   redistribute->callback(
       [options, &exit_code] { exit_code = run_redistribute(*options); });
+  add_bench_comm(*bench, exit_code);
 }
 
 }  // namespace tessera::cli

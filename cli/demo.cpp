@@ -1,5 +1,6 @@
-// tessera demo: a module of a user's own class, trained plainly and on N thread
-// ranks with sharded parameters; the two loss curves must be the same.
+// tessera demo: a module of a user's own class, trained plainly and on N ranks
+// with sharded parameters; the two loss curves must be the same. The ranks are
+// threads, or the processes that a launcher started.
 #include <c10/util/Exception.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
@@ -146,26 +147,38 @@ void print_result_json(const DemoResult& result, const DemoOptions& options) {
   print(json.dump() + "\n");
 }
 
-/// Trains; an error in there is no mistake of the command line.
-DemoResult train(const DemoOptions& options, const DemoProgress& progress) {
+/// Calls what needs LibTorch; an error in there is no mistake of the command
+/// line.
+template <class F>
+auto with_torch(F f) {
   try {
-    return load_torch_part().train(options, progress);
+    return f(load_torch_part());
   } catch (const c10::Error& error) {
     throw std::runtime_error(error.what_without_backtrace());
   }
 }
 
 int run_demo(const DemoSettings& settings) {
-  const DemoOptions& options = settings.training;
+  DemoOptions options = settings.training;
+  const LaunchedAs launched =
+      with_torch([](const TorchPart& torch) { return torch.launched_as(); });
+  if (launched.ranks > 1) {
+    options.ranks = launched.ranks;
+  }
+  const bool prints = launched.rank == 0;
   const Terminal terminal = detect_terminal(STDOUT_FILENO, settings.ascii);
   DemoProgress progress = [](bool, int, double) {};
-  if (!settings.json) {
+  if (prints && !settings.json) {
     print(
         "Training a small network to tell two spirals apart, " +
         counted(options.steps, "AdamW step") + ", " + settings.dtype + "\n");
     progress = ProgressReport(options, terminal);
   }
-  const DemoResult result = train(options, progress);
+  const DemoResult result = with_torch(
+      [&](const TorchPart& torch) { return torch.train(options, progress); });
+  if (!prints) {
+    return 0;
+  }
   if (settings.json) {
     print_result_json(result, options);
   } else {
@@ -181,7 +194,9 @@ void add_demo(CLI::App& app, int& exit_code) {
   CLI::App* demo = app.add_subcommand(
       "demo", "Train a network on sharded parameters beside the plain run");
   auto settings = std::make_shared<DemoSettings>();
-  demo->add_option("--ranks", settings->training.ranks, "number of ranks")
+  demo->add_option(
+          "--ranks", settings->training.ranks,
+          "number of ranks, unless a launcher started several")
       ->capture_default_str()
       ->check(CLI::Range(1, kMostRanks));
   demo->add_option("--steps", settings->training.steps, "optimizer steps")

@@ -10,7 +10,10 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -186,7 +189,34 @@ void train_rank(
       });
 }
 
+/// Whether ranks are to be threads of this process, by its environment.
+bool makes_threads() {
+  const char* engine = std::getenv("TESSERA_ENGINE");
+  return engine == nullptr ? std::getenv("TESSERA_NUM_RANKS") != nullptr
+                           : std::string(engine) == "threads";
+}
+
+/// Runs `body` on the processes of the job where there are several, else on
+/// `ranks` threads.
+void on_ranks(int ranks, const std::function<void()>& body) {
+  if (!makes_threads() && world_size() > 1) {
+    run(body);
+  } else {
+    run_ranks(ranks, body);
+  }
+}
+
 }  // namespace
+
+LaunchedAs launched_as() {
+  const char* threads = std::getenv("TESSERA_NUM_RANKS");
+  if (threads != nullptr && makes_threads()) {
+    return {.rank = 0, .ranks = std::atoi(threads)};
+  }
+  return {
+      .rank = static_cast<int>(rank()),
+      .ranks = static_cast<int>(world_size())};
+}
 
 DemoResult train_demo(
     const DemoOptions& options, const DemoProgress& progress) {
@@ -212,7 +242,7 @@ DemoResult train_demo(
       });
   result.plain_seconds = seconds_since(begin);
   begin = std::chrono::steady_clock::now();
-  run_ranks(options.ranks, [&] {
+  on_ranks(options.ranks, [&] {
     NoWarnings quiet;
     const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
     train_rank(start, data, options, progress, result);

@@ -1,17 +1,19 @@
 // tessera doctor: is everything here that Tessera needs, and what is missing.
+#include <c10/util/Exception.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
-#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "child.h"
 #include "command.h"
+#include "run.h"
 #include "terminal.h"
 #include "torch_part.h"
 
@@ -32,32 +34,6 @@ const char* word(Status status) {
   return "";
 }
 
-/// Returns the full path of a program in PATH, or nothing.
-std::string find_program(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string candidate = folder + "/" + name;
-    if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) {
-      return candidate;
-    }
-  }
-  return "";
-}
-
-std::string first_line_of(const std::string& command) {
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) {
-    return "";
-  }
-  char line[256] = {};
-  const bool got = std::fgets(line, sizeof line, pipe) != nullptr;
-  pclose(pipe);
-  std::string text = got ? line : "";
-  text.erase(text.find_last_not_of(" \n\r") + 1);
-  return text;
-}
-
 Check check_build() {
 #if defined(__clang__)
   const std::string compiler = "clang " __clang_version__;
@@ -76,17 +52,62 @@ Check check_cores() {
   return {"cpu", Status::kOk, counted(cores, "core"), ""};
 }
 
-Check check_mpi() {
-  const std::string mpirun = find_program("mpirun");
-  if (mpirun.empty()) {
-    return {
-        "mpi", Status::kWarn, "mpirun is not in PATH",
-        "only for runs of several processes: install openmpi-bin and "
-        "libopenmpi-dev"};
+struct Outcome {
+  bool worked = false;
+  std::string first_line;
+};
+
+/// Runs a shell command.
+Outcome outcome_of(const std::string& command) {
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) {
+    return {};
   }
-  const std::string version =
-      first_line_of("'" + mpirun + "' --version 2>/dev/null");
-  return {"mpi", Status::kOk, mpirun + ": " + version, ""};
+  std::string text;
+  for (int c = 0; (c = std::fgetc(pipe)) != EOF;) {
+    text += static_cast<char>(c);
+  }
+  Outcome outcome{.worked = pclose(pipe) == 0, .first_line = ""};
+  outcome.first_line = text.substr(0, text.find('\n'));
+  return outcome;
+}
+
+/// Starts two ranks as a user would.
+Check check_processes(const std::string& engine, const std::string& with) {
+  const std::string name = "engine " + engine;
+  const std::string self = "'" + own_path() + "'";
+  const Outcome outcome = outcome_of(
+      self + " run -n 2 --engine " + engine + " --no-prefix -- " + self +
+      " doctor --add-ranks 2>&1 </dev/null");
+  if (outcome.worked) {
+    return {name, Status::kOk, "2 processes added 1 and 2" + with, ""};
+  }
+  return {
+      name, Status::kWarn,
+      "2 processes failed" + with + ": " + outcome.first_line,
+      "only for runs of several processes; see docs/11_launching.md"};
+}
+
+Check check_mpi() {
+  const Mpirun mpirun = find_mpirun();
+  if (mpirun.path.empty()) {
+    return {
+        "engine mpi", Status::kWarn, "mpirun is not in PATH",
+        "only for runs under mpirun: install openmpi-bin and libopenmpi-dev, "
+        "then build again"};
+  }
+  return check_processes(
+      "mpi", " (" + mpirun.path + ": " + mpirun.version + ")");
+}
+
+/// What each of those ranks does.
+int add_ranks() {
+  try {
+    load_torch_part().add_ranks();
+    return 0;
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(error.what_without_backtrace());
+  }
 }
 
 std::vector<Check> all_checks() {
@@ -101,6 +122,7 @@ std::vector<Check> all_checks() {
          "run 'make setup' and build again, or put LibTorch's lib folder into "
          "LD_LIBRARY_PATH"});
   }
+  checks.push_back(check_processes("gloo", ""));
   checks.push_back(check_mpi());
   return checks;
 }
@@ -163,8 +185,12 @@ void add_doctor(CLI::App& app, int& exit_code) {
       "doctor", "Check LibTorch, engines and devices on this machine");
   auto json = std::make_shared<bool>(false);
   doctor->add_flag("--json", *json, "print JSON");
+  auto adds = std::make_shared<bool>(false);
+  doctor->add_flag("--add-ranks", *adds)->group("");
   doctor->footer("Exit code 0 unless something is unusable (fail).");
-  doctor->callback([json, &exit_code] { exit_code = examine(*json); });
+  doctor->callback([json, adds, &exit_code] {
+    exit_code = *adds ? add_ranks() : examine(*json);
+  });
 }
 
 }  // namespace tessera::cli

@@ -22,6 +22,8 @@ namespace {
 
 using Status = Check::Status;
 
+constexpr auto kDeadline = std::chrono::seconds(20);
+
 /// Returns the version that the loaded library states about itself.
 std::string loaded_version() {
   const std::string config = at::show_config();
@@ -54,7 +56,7 @@ Check check_on_two_ranks(
   try {
     InitOptions options;
     options.engine = Engine::kThreads;
-    options.deadline = std::chrono::seconds(20);
+    options.deadline = kDeadline;
     run_ranks(2, body, options);
     return {name, Status::kOk, done, ""};
   } catch (const c10::Error& error) {
@@ -119,6 +121,19 @@ Check check_threads() {
 }
 
 }  // namespace
+
+void add_ranks_of_job() {
+  run([] {
+    const World world = init();
+    world.set_deadline(kDeadline);
+    const at::Tensor value = at::full({1}, static_cast<double>(rank() + 1));
+    world.communicator().all_reduce(value);
+    const auto ranks = static_cast<double>(world.size());
+    TORCH_CHECK(
+        value.item<double>() == ranks * (ranks + 1) / 2, ranks,
+        " ranks added 1, 2, ... to ", value.item<double>());
+  });
+}
 
 std::vector<Check> inspect_torch() {
   return {

@@ -48,7 +48,8 @@ bool imports_torch(const std::string& python) {
 
 PythonPeer::PythonPeer(
     const std::string& python, const std::string& script,
-    const std::vector<std::string>& arguments) {
+    const std::vector<std::string>& arguments, std::string by_hand)
+    : by_hand_(std::move(by_hand)) {
   std::vector<std::string> words{python, "-c", script};
   words.insert(words.end(), arguments.begin(), arguments.end());
   int to[2];
@@ -104,8 +105,8 @@ std::string PythonPeer::receive() {
         answers ? read(output_, buffer, sizeof buffer) : ssize_t{0};
     if (count <= 0) {
       throw std::runtime_error(
-          "PyTorch's side ended early or does not answer; run it by hand: "
-          "benchmarks/redistribute_pytorch.py 4 2048 10");
+          "PyTorch's side ended early or does not answer; run it by hand: " +
+          by_hand_);
     }
     rest_.append(buffer, static_cast<size_t>(count));
     end = rest_.find('\n');

@@ -11,10 +11,10 @@ namespace tessera::cli {
 class PythonPeer {
  public:
   /// Starts `python -c script arguments...`; what it says on standard error is
-  /// dropped.
+  /// dropped. `by_hand` tells how a user would start it, for errors.
   PythonPeer(
       const std::string& python, const std::string& script,
-      const std::vector<std::string>& arguments);
+      const std::vector<std::string>& arguments, std::string by_hand);
   /// Closes its input and waits until it has ended; ends it after 10 s.
   ~PythonPeer();
   PythonPeer(const PythonPeer&) = delete;
@@ -29,6 +29,7 @@ class PythonPeer {
   pid_t pid_ = -1;
   int input_ = -1;
   int output_ = -1;
+  std::string by_hand_;
   std::string rest_;
 };
 

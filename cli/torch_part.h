@@ -19,6 +19,13 @@ struct Check {
   std::string advice;  // what to do; empty when ok
 };
 
+/// Where this process stands when it was started with ranks: as one of several
+/// processes, or to make ranks as threads. Else rank 0 of 1.
+struct LaunchedAs {
+  int rank = 0;
+  int ranks = 1;
+};
+
 struct DemoOptions {
   int ranks = 4;
   int steps = 400;
@@ -68,14 +75,37 @@ struct BenchRound {
   BenchHost host;
 };
 
-/// Called after each step; from one thread at a time.
+/// Every side of a collective counts as large as its larger one: of 16 MiB in
+/// all, an all_gather on 4 ranks takes 4 from each. The small size is one f32
+/// per run: 4 bytes from or to each rank.
+struct CommBenchOptions {
+  int64_t mebibytes = 16;
+  int repeats = 5;       // of each collective in a round
+  int small_calls = 50;  // in one go, at the small size
+};
+
+/// The seconds of one call: the slowest rank, median over the repeats.
+struct CommTime {
+  std::string collective;  // "all_gather"
+  bool large = false;
+  double seconds = 0;
+};
+
+/// Called on rank 0 after each step; from one thread at a time.
 using DemoProgress = std::function<void(bool sharded, int step, double loss)>;
 
 /// What the library offers; exceptions pass through.
 struct TorchPart {
   std::vector<Check> (*inspect)();
+  /// Adds 1, 2, ... over the processes of a job; throws where the sum is wrong.
+  void (*add_ranks)();
+  LaunchedAs (*launched_as)();
+  /// On rank 0 of a job of processes, the result; on the others an empty one.
   DemoResult (*train)(const DemoOptions& options, const DemoProgress& progress);
   BenchRound (*bench_redistribute)(const BenchOptions& options);
+  /// Measures as the ranks that this process hosts; the times where rank 0 is
+  /// among them, else nothing.
+  std::vector<CommTime> (*bench_comm)(const CommBenchOptions& options);
 };
 
 /// Loads the library; throws std::runtime_error with the loader's words.

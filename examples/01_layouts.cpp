@@ -1,25 +1,33 @@
 // Layouts and redistribution: the same 5 x 4 matrix, cut in different ways over
-// a 2 x 2 mesh. Run it alone, or on ranks that are threads:
+// a 2 x 2 mesh. Run it alone, on ranks that are threads, or on processes:
 //
 //   build/bin/tessera run -n 4 -- build/bin/01_layouts
+//   build/bin/tessera run -n 4 --engine gloo -- build/bin/01_layouts
+//   mpirun -n 4 build/bin/01_layouts
 #include <iostream>
 #include <sstream>
 #include <string>
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <tessera/tessera.h>
 
 namespace {
 
 using namespace tessera;
 
-// Prints what each rank holds, one after the other.
+// Prints what each rank has to say, one after the other. Rank 0 does it for
+// all: lines of several processes may arrive in any order.
 void print_in_order(const std::string& text) {
-  for (int64_t r = 0; r < world_size(); ++r) {
-    if (rank() == r) {
-      std::cout << text << std::flush;
-    }
-    init().communicator().barrier();
+  constexpr int64_t kLongest = 256;
+  const at::Tensor mine = at::zeros({kLongest}, at::kByte);
+  text.copy(static_cast<char*>(mine.mutable_data_ptr()), kLongest - 1);
+  const at::Tensor all = at::empty({world_size() * kLongest}, at::kByte);
+  init().communicator().all_gather(all, mine);
+  for (int64_t r = 0; rank() == 0 && r < world_size(); ++r) {
+    const void* part = all.const_data_ptr<uint8_t>() + r * kLongest;
+    std::cout << static_cast<const char*>(part) << std::flush;
   }
 }
 

@@ -1,9 +1,12 @@
-// Sharded tensors of any tiling, and a net that a plan shards. Run it alone, or
-// on ranks that are threads:
+// Sharded tensors of any tiling, and a net that a plan shards. Run it alone, on
+// ranks that are threads, or on processes:
 //
 //   build/bin/tessera run -n 4 -- build/bin/02_sharded_tensor
+//   build/bin/tessera run -n 4 --engine gloo -- build/bin/02_sharded_tensor
+//   mpirun -n 4 build/bin/02_sharded_tensor
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include <tessera/sharded_tensor/create.h>
 #include <tessera/sharded_tensor/shard_module.h>
@@ -19,12 +22,18 @@ namespace {
 using namespace tessera::sharded_tensor;
 using tessera::rank;
 
-// Prints a line of each rank, in order; else of rank 0.
-void print(const std::string& line, bool all = false) {
-  for (int64_t r = 0; r < tessera::world_size(); ++r) {
-    std::cout << (rank() == r && (all || r == 0) ? line + "\n" : "");
-    tessera::init().communicator().barrier();
-  }
+// Prints a line, on rank 0 only.
+void print(const std::string& line) {
+  std::cout << (rank() == 0 ? line + "\n" : "") << std::flush;
+}
+
+// Returns a number of each rank, in order.
+std::vector<int64_t> numbers_of_ranks(int64_t mine) {
+  const at::Tensor all = at::empty({tessera::world_size()}, at::kLong);
+  tessera::init().communicator().all_gather(
+      all, at::full({1}, mine, at::kLong));
+  const auto* numbers = all.const_data_ptr<int64_t>();
+  return {numbers, numbers + all.numel()};
 }
 
 RemoteDevice place(int64_t r) {
@@ -54,8 +63,10 @@ void tensors() {
   const at::Tensor matrix = at::arange(25, at::kFloat).reshape({5, 5});
   ShardedTensor t = shard_tensor(matrix, chunks(0));
   t.reshard(pinwheel());
-  print(
-      c10::str("rank ", rank(), " holds ", t.shard_size(), " elements"), true);
+  const std::vector<int64_t> held = numbers_of_ranks(t.shard_size());
+  for (size_t r = 0; r < held.size(); ++r) {
+    print(c10::str("rank ", r, " holds ", held[r], " elements"));
+  }
   const std::string bytes = save(t);
   t.reshard(chunks(1));
   at::Tensor whole = rank() == 0 ? at::empty({5, 5}) : at::Tensor();

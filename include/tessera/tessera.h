@@ -9,6 +9,8 @@
 #include <tessera/comm/comm_log.h>
 #include <tessera/comm/communicator.h>
 #include <tessera/comm/device_mesh.h>
+#include <tessera/comm/flight_recorder.h>
+#include <tessera/comm/from_process_group.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/box.h>
 #include <tessera/layout/box_layout.h>
@@ -46,6 +48,7 @@
 #include <tessera/tensor/factories.h>
 #include <tessera/tensor/gradient_check.h>
 #include <tessera/tensor/machine_model.h>
+#include <tessera/tensor/predicted_time.h>
 #include <tessera/tensor/random.h>
 #include <tessera/tensor/strict_mode.h>
 #include <tessera/tensor/xla.h>

@@ -36,11 +36,9 @@ std::string CallCause::name() const {
   return overload_.empty() ? text : text.append(".").append(overload_);
 }
 
-CallLabel::CallLabel(const void* step, Describe how, int64_t larger_shard)
-    : step_(step),
-      describe_(how),
-      larger_shard_(larger_shard),
-      outer_(current_label) {
+CallLabel::CallLabel(
+    const void* step, Describe how, std::optional<Shards> shards)
+    : step_(step), describe_(how), shards_(shards), outer_(current_label) {
   current_label = this;
 }
 

@@ -2,6 +2,8 @@
 // Both classes here only store pointers; text is made when a log asks.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include <tessera/comm/comm_log.h>
@@ -30,6 +32,15 @@ class CallCause {
   /// Returns the outermost one of this thread, or nullptr.
   static const CallCause* current();
   std::string name() const;
+  /// Passes the pieces of name() to `append`, without making a string.
+  template <typename Append>
+  void append_name(const Append& append) const {
+    append(name_);
+    if (!overload_.empty()) {
+      append(std::string_view("."));
+      append(overload_);
+    }
+  }
   bool asked() const { return reason_ == Reason::kAsked; }
   const DeviceMesh* mesh() const { return mesh_; }
 
@@ -47,9 +58,13 @@ class CallLabel {
   /// Fills in kind, mesh_dims, from, to and text.
   using Describe = void (*)(const void* step, CommLogEntry& entry);
 
-  /// `larger_shard` is the larger of this rank's shards before and after the
-  /// step, in elements: an all_to_all leaves out what stays.
-  CallLabel(const void* step, Describe how, int64_t larger_shard);
+  /// The elements of this rank's shards before and after a step, since its
+  /// all_to_all leaves out what stays.
+  struct Shards {
+    int64_t larger;
+    int64_t after;
+  };
+  CallLabel(const void* step, Describe how, std::optional<Shards> shards);
   ~CallLabel();
   CallLabel(const CallLabel&) = delete;
   CallLabel& operator=(const CallLabel&) = delete;
@@ -57,12 +72,12 @@ class CallLabel {
   /// Returns the innermost one of this thread, or nullptr.
   static const CallLabel* current();
   void describe(CommLogEntry& entry) const { describe_(step_, entry); }
-  int64_t larger_shard() const { return larger_shard_; }
+  const std::optional<Shards>& shards() const { return shards_; }
 
  private:
   const void* step_;
   Describe describe_;
-  int64_t larger_shard_;
+  std::optional<Shards> shards_;
   const CallLabel* outer_;
 };
 

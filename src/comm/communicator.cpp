@@ -20,12 +20,27 @@ using detail::CommunicatorImpl;
 
 namespace {
 
+void wait_for(detail::WorkImpl& work) {
+  try {
+    work.wait();
+  } catch (...) {
+    work.flight.fail(std::current_exception());
+    throw;
+  }
+  work.flight.complete();
+}
+
+void give_up(detail::WorkImpl& work) {
+  work.flight.give_up();
+  work.abandon();
+}
+
 void drop(std::unique_ptr<detail::WorkImpl> impl) noexcept {
   if (impl == nullptr) {
     return;
   }
   try {
-    impl->is_unwinding() ? impl->abandon() : impl->wait();
+    impl->is_unwinding() ? give_up(*impl) : wait_for(*impl);
   } catch (...) {
     // The group is broken now, so its next call reports what went wrong.
     static_cast<void>(0);
@@ -40,6 +55,30 @@ CommunicatorImpl& defined_impl(const std::shared_ptr<CommunicatorImpl>& impl) {
   return *impl;
 }
 
+detail::FlightGroup& flight_group_of(CommunicatorImpl& impl) {
+  detail::FlightGroup* group =
+      impl.flight_group.load(std::memory_order_acquire);
+  if (group == nullptr) {
+    group = &impl.logs()->flight->group(impl.ranks(), impl.rank());
+    impl.flight_group.store(group, std::memory_order_release);
+  }
+  return *group;
+}
+
+// Submits with an entry in the flight record.
+Work submit_in_flight(CommunicatorImpl& impl, CollectiveCall&& call) {
+  detail::FlightCall flight(impl.logs()->flight, flight_group_of(impl), call);
+  std::unique_ptr<detail::WorkImpl> work;
+  try {
+    work = impl.submit(std::move(call));
+  } catch (...) {
+    flight.refuse(std::current_exception());
+    throw;
+  }
+  work->flight = std::move(flight);
+  return Work(std::move(work));
+}
+
 Work submit(CommunicatorImpl& impl, CollectiveCall call) {
   const CallSite site{call.kind, impl.ranks(), impl.rank()};
   detail::check_call(call, site);
@@ -47,12 +86,14 @@ Work submit(CommunicatorImpl& impl, CollectiveCall call) {
   if (impl.random != nullptr && !detail::is_point_to_point(call.kind)) {
     call.stamp = impl.random->stamp();
   }
-  if (impl.logs()->empty() || site.size() == 1 ||
-      detail::Unrecorded::active()) {
+  if (site.size() == 1) {
     return Work(impl.submit(std::move(call)));
   }
+  if (impl.logs()->empty() || detail::Unrecorded::active()) {
+    return submit_in_flight(impl, std::move(call));
+  }
   const CommLogEntry entry = detail::entry_of(call, site);
-  Work work(impl.submit(std::move(call)));
+  Work work = submit_in_flight(impl, std::move(call));
   impl.logs()->record(entry);
   return work;
 }
@@ -108,12 +149,16 @@ Work::~Work() {
 
 void Work::wait() {
   if (impl_ != nullptr) {
-    impl_->wait();
+    wait_for(*impl_);
   }
 }
 
 bool Work::done() const {
-  return impl_ == nullptr || impl_->done();
+  const bool done = impl_ == nullptr || impl_->done();
+  if (done && impl_ != nullptr) {
+    impl_->flight.note_done();
+  }
+  return done;
 }
 
 Communicator::Communicator(std::shared_ptr<CommunicatorImpl> impl)
@@ -400,6 +445,7 @@ Communicator Communicator::split(int64_t color, int64_t key) const {
   }
   auto group = impl.subgroup(places);
   group->random = impl.random;
+  group->of_world = impl.of_world;
   return Communicator(std::move(group));
 }
 

@@ -13,6 +13,8 @@
 #include <c10/util/Exception.h>
 #include <c10/util/hash.h>
 
+#include "comm/engine/engine.h"
+
 namespace tessera {
 
 struct DeviceMesh::State {
@@ -93,8 +95,11 @@ DeviceMesh::DeviceMesh(
     std::vector<std::string> dim_names)
     : DeviceMesh(device_type, shape_of(ranks, std::move(dim_names))) {}
 
-DeviceMesh::DeviceMesh(c10::DeviceType device_type, MeshShape shape) {
-  World world = init();
+DeviceMesh::DeviceMesh(c10::DeviceType device_type, MeshShape shape)
+    : DeviceMesh(device_type, std::move(shape), init()) {}
+
+DeviceMesh::DeviceMesh(
+    c10::DeviceType device_type, MeshShape shape, World world) {
   check_device(device_type, shape, world.rank());
   check_fits(shape, world);
   prepare_device(device_type, world);
@@ -118,10 +123,17 @@ DeviceMesh DeviceMesh::from_group(
       shape.ndim() == static_cast<int64_t>(groups.size()),
       "from_group: there must be one group per mesh dim; got ", groups.size(),
       " groups for ", to_string(shape));
-  DeviceMesh mesh(device_type, std::move(shape));
+  DeviceMesh mesh(
+      device_type, std::move(shape),
+      World(detail::impl_of(groups[0]).of_world));
   const int64_t rank = mesh.world().rank();
   for (int64_t dim = 0; dim < mesh.ndim(); ++dim) {
     const Communicator& group = groups[static_cast<size_t>(dim)];
+    TORCH_CHECK_VALUE(
+        World(detail::impl_of(group).of_world) == mesh.world(),
+        "from_group, rank ", rank,
+        ": the groups must be of one world; that of dim ", dim,
+        " is of another than that of dim 0");
     TORCH_CHECK_VALUE(
         mesh.coordinate().has_value() &&
             group.ranks() == mesh.mesh_shape().ranks_along(dim, rank),

@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
 #include <c10/util/Exception.h>
 
+#include "comm/engine/process/process_ranks.h"
+#include "comm/engine/simulated/simulated_world.h"
 #include "comm/engine/threads.h"
+#include "comm/launch.h"
 
 namespace tessera {
 namespace {
@@ -23,27 +25,18 @@ void check_deadline(std::chrono::milliseconds deadline, const char* call) {
 }
 
 void check_engine(Engine engine, const char* call) {
-  static const char* const names[] = {"auto", "threads", "mpi",
-                                      "nccl", "c10d",    "simulated"};
   TORCH_CHECK_NOT_IMPLEMENTED(
-      engine == Engine::kAuto || engine == Engine::kThreads, call,
-      ": this build has no engine '", names[static_cast<size_t>(engine)],
-      "'; it has: threads");
+      engine != Engine::kNccl, call,
+      ": this build has no engine 'nccl'; it has: threads, mpi, c10d, "
+      "simulated");
 }
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-// How many ranks the program was started with; 0 when nothing says so.
-int64_t ranks_asked_for() {
-  const std::string engine = environment("TESSERA_ENGINE");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      engine.empty() || engine == "threads", "TESSERA_ENGINE=", engine,
-      ": this build has no such engine; it has: threads");
-  const std::string text = environment("TESSERA_NUM_RANKS");
-  if (text.empty()) {
+// How many ranks as threads the program was started with; 0 when nothing says
+// so.
+int64_t thread_ranks_asked_for() {
+  const std::string engine = detail::environment("TESSERA_ENGINE");
+  const std::string text = detail::environment("TESSERA_NUM_RANKS");
+  if (text.empty() || (!engine.empty() && engine != "threads")) {
     return 0;
   }
   int64_t count = 0;
@@ -55,6 +48,22 @@ int64_t ranks_asked_for() {
       "TESSERA_NUM_RANKS: the number of ranks must be 1 to ", kMaxThreadRanks,
       "; got '", text, "'");
   return count;
+}
+
+void check_no_rank(const char* call) {
+  std::shared_ptr<detail::WorldImpl> outer = detail::current_thread_rank();
+  if (outer == nullptr) {
+    outer = detail::current_simulated_thread();
+  }
+  TORCH_CHECK_VALUE(
+      outer == nullptr, call, ", rank ", outer->rank(),
+      ": a rank cannot start ranks of its own; use World::communicator(ranks) "
+      "or split() for smaller groups");
+}
+
+// For the library's own tests: run_ranks() on the processes of a job.
+bool runs_on_processes() {
+  return detail::environment("TESSERA_RUN_RANKS") == "processes";
 }
 
 }  // namespace
@@ -99,7 +108,15 @@ Communicator World::communicator(const std::vector<int64_t>& ranks) const {
       ": only ranks of a group may ask for it");
   auto made = impl_->communicator(ranks);
   made->random = impl_->random;
+  made->of_world = impl_;
   return Communicator(std::move(made));
+}
+
+Communicator World::rebuild(const std::vector<int64_t>& ranks) const {
+  static_cast<void>(communicator(ranks));  // checks them
+  impl_->rebuild(ranks);
+  impl_->logs()->flight->renew(ranks);
+  return communicator(ranks);
 }
 
 const std::shared_ptr<detail::RandomCounters>& World::random_counters() const {
@@ -119,18 +136,52 @@ std::shared_ptr<detail::WorldImpl> detail::this_rank() {
   if (const auto& rank = current_thread_rank()) {
     return rank;
   }
-  const int64_t asked = ranks_asked_for();
+  if (auto rank = current_simulated_rank()) {
+    return rank;
+  }
+  const int64_t asked = thread_ranks_asked_for();
   TORCH_CHECK_VALUE(
       asked <= 1, "init: the program was started with ", asked,
       " ranks as threads, but this thread is none of them; put the content "
       "of main() into tessera::run([] { ... })");
+  if (auto process = asked == 0 ? current_process_world() : nullptr) {
+    return process;
+  }
   return lone_rank();
 }
+
+namespace {
+
+void check_is_engine(Engine asked, const detail::WorldImpl& rank) {
+  const char* name = asked == Engine::kThreads ? "threads"
+                     : asked == Engine::kMpi   ? "mpi"
+                     : asked == Engine::kC10d  ? "gloo"
+                                               : nullptr;
+  TORCH_CHECK_VALUE(
+      name == nullptr || rank.engine() == name, "init, rank ", rank.rank(),
+      " of ", rank.size(), ": the engine was to be ", name, ", but it is ",
+      rank.engine(), "; the first init() decides, or TESSERA_ENGINE");
+}
+
+}  // namespace
 
 World init(InitOptions options) {
   check_engine(options.engine, "init");
   check_deadline(options.deadline, "init");
+  if (options.engine == Engine::kMpi || options.engine == Engine::kC10d) {
+    TORCH_CHECK_VALUE(
+        detail::this_process(options.engine, options.deadline) != nullptr,
+        "init: this process was not started as one of several; use mpirun, "
+        "torchrun or tessera run");
+  }
   std::shared_ptr<detail::WorldImpl> rank = detail::this_rank();
+  TORCH_CHECK_VALUE(
+      options.engine != Engine::kSimulated || rank->engine() == "simulated",
+      "init: this is no simulated rank, but rank ", rank->rank(), " of ",
+      rank->size(), " with engine ", rank->engine(),
+      "; use run_simulated({.rank = 17, .size = 65536}, body), or set "
+      "TESSERA_ENGINE=simulated, TESSERA_RANK and TESSERA_WORLD_SIZE");
+  check_is_engine(options.engine, *rank);
   if (options.deadline != InitOptions().deadline) {
     rank->set_deadline(options.deadline);
   }
@@ -146,31 +197,50 @@ void run_ranks(int n, const std::function<void()>& body, InitOptions options) {
       "1 to ",
       kMaxThreadRanks, "; got ", n);
   TORCH_CHECK_VALUE(body != nullptr, "run_ranks: the body is empty");
-  const auto& outer = detail::current_thread_rank();
-  TORCH_CHECK_VALUE(
-      outer == nullptr, "run_ranks, rank ", outer->rank(),
-      ": a rank cannot start ranks of its own; use World::communicator(ranks) "
-      "or split() for smaller groups");
+  check_no_rank("run_ranks");
+  if (runs_on_processes() && detail::this_process() != nullptr) {
+    TORCH_CHECK_VALUE(
+        detail::current_process_world() == detail::this_process(),
+        "run_ranks, rank ", detail::current_process_world()->rank(),
+        ": a rank cannot start ranks of its own");
+    return detail::run_process_ranks(n, body, options.deadline);
+  }
   detail::run_thread_ranks(n, body, options.deadline);
 }
 
+void run_simulated(
+    const SimulatedRank& which, const std::function<void()>& body) {
+  TORCH_CHECK_VALUE(
+      which.size >= 1 && which.rank >= 0 && which.rank < which.size,
+      "run_simulated: the rank must be 0 to size - 1; got rank ", which.rank,
+      " of size ", which.size);
+  TORCH_CHECK_VALUE(body != nullptr, "run_simulated: the body is empty");
+  check_no_rank("run_simulated");
+  detail::run_simulated_rank(which, body);
+}
+
 void run(const std::function<void()>& body) {
-  const int64_t asked = ranks_asked_for();
+  const int64_t asked = thread_ranks_asked_for();
   if (asked > 0) {
     return run_ranks(static_cast<int>(asked), body);
   }
   TORCH_CHECK_VALUE(body != nullptr, "run: the body is empty");
+  if (detail::current_simulated_rank() == nullptr) {
+    if (const auto process = detail::this_process()) {
+      return detail::run_as_process(*process, body);
+    }
+  }
   body();
 }
 
 int64_t rank() {
   const auto& mine = detail::current_thread_rank();
-  return mine != nullptr ? mine->rank() : init().rank();
+  return mine != nullptr ? mine->rank() : detail::this_rank()->rank();
 }
 
 int64_t world_size() {
   const auto& mine = detail::current_thread_rank();
-  return mine != nullptr ? mine->size() : init().size();
+  return mine != nullptr ? mine->size() : detail::this_rank()->size();
 }
 
 }  // namespace tessera

@@ -230,8 +230,7 @@ std::vector<Transfer> exchange_transfers(
       " for ", source.mesh(), " and ", target.mesh());
   const SourceCuts cuts(source);
   std::vector<Transfer> result;
-  const auto add = [&](int64_t from, const Coordinate& at, int64_t to) {
-    const auto held = source.boxes(at);
+  const auto add = [&](int64_t from, const std::vector<Box>& held, int64_t to) {
     for (const Box& wanted : target.boxes(*target.mesh().coordinate_of(to))) {
       for (const Box& box : held) {
         if (auto shared = intersect(wanted, box)) {
@@ -240,17 +239,22 @@ std::vector<Transfer> exchange_transfers(
       }
     }
   };
+  const auto mine = source.mesh().coordinate_of(rank);
+  const auto my_boxes = mine ? source.boxes(*mine) : std::vector<Box>();
   auto receivers = target.mesh().ranks();
   std::sort(receivers.begin(), receivers.end());
   for (const int64_t to : receivers) {
     Coordinate from = nearest_copy(source, target, to);
+    if (to != rank) {
+      if (!my_boxes.empty() && cuts.equal_beside(*mine, from)) {
+        add(rank, my_boxes, to);
+      }
+      continue;
+    }
     Coordinate own(cuts.dims.size(), 0);
     do {
       cuts.set(from, own);
-      const int64_t sender = source.mesh().rank_at(from);
-      if (sender == rank || to == rank) {
-        add(sender, from, to);
-      }
+      add(source.mesh().rank_at(from), source.boxes(from), to);
     } while (detail::next_row_major(own, cuts.sizes));
   }
   return result;

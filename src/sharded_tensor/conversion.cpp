@@ -31,7 +31,7 @@ std::vector<LocalBox> local_boxes(
   for (int64_t d = 0; d < static_cast<int64_t>(layout.shape().size()); ++d) {
     Runs runs = layout.runs(d, coordinate);
     if (empty && runs.size() > 1) {
-      runs.resize(1);
+      runs.erase(runs.begin() + 1, runs.end());
     }
     if (runs.empty()) {
       const int64_t end = layout.shape()[static_cast<size_t>(d)];

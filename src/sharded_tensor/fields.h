@@ -14,6 +14,7 @@
 
 #include <tessera/sharded_tensor/serialize.h>
 
+#include "base/escape.h"
 #include "sharded_tensor/choices.h"
 #include "sharded_tensor/codec.h"
 
@@ -81,7 +82,6 @@ void read_value(
     Kind kind, std::string_view text,
     const std::function<void(FieldReader&)>& read);
 
-/// Returns text with all but printable ASCII as \xHH.
-std::string escape(std::string_view text);
+using base::escape;
 
 }  // namespace tessera::sharded_tensor::format

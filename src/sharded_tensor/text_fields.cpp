@@ -9,12 +9,6 @@ namespace tessera::sharded_tensor::format {
 
 namespace {
 
-constexpr char kHex[] = "0123456789abcdef";
-
-bool is_plain(char c) {
-  return c >= ' ' && c <= '~' && c != '\\';
-}
-
 std::string first_line(Kind kind) {
   return c10::str("tessera ", kVersion, " ", name_of(kind));
 }
@@ -49,19 +43,6 @@ std::optional<std::string> unescape(std::string_view text) {
 }
 
 }  // namespace
-
-std::string escape(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (is_plain(c)) {
-      result.push_back(c);
-    } else {
-      const auto byte = static_cast<uint8_t>(c);
-      result.append({'\\', 'x', kHex[byte >> 4], kHex[byte & 15]});
-    }
-  }
-  return result;
-}
 
 std::string choice_name(
     const char* name, uint8_t code, const Choices& choices) {

@@ -4,6 +4,7 @@
 
 #include <base/hash.h>
 #include <tensor/prepared_plan.h>
+#include <tensor/strides.h>
 #include <tessera/tensor/machine_model.h>
 
 namespace tessera {
@@ -48,12 +49,15 @@ ThreadPlans& thread_plans() {
   return instance;
 }
 
+// Shards that move get memory of their own, so elements of an expanded tensor
+// that shared some no longer do.
 SpecPtr target_spec(
     const DTensorSpec& source, const DeviceMesh& mesh,
     const Placements& placements) {
   SpecPtr target = DTensorSpec::make(
       mesh, placements, source.shape(), source.strides(), source.dtype());
-  return target->is_replicated()
+  return target->is_replicated() ||
+                 !is_non_overlapping(source.shape(), source.strides())
              ? DTensorSpec::make(
                    mesh, placements, source.shape(), source.dtype())
              : target;

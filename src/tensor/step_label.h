@@ -20,9 +20,12 @@ class StepLabel {
  public:
   StepLabel(const Step& step, int64_t before, const std::vector<int64_t>& after)
       : label_(
-            &step, fill_in, std::max(before, c10::multiply_integers(after))) {}
+            &step, fill_in, shards_of(before, c10::multiply_integers(after))) {}
 
  private:
+  static CallLabel::Shards shards_of(int64_t before, int64_t after) {
+    return {.larger = std::max(before, after), .after = after};
+  }
   static void fill_in(const void* step, CommLogEntry& entry);
   CallLabel label_;
 };
@@ -32,7 +35,7 @@ class StepLabel {
 class BoxExchangeLabel {
  public:
   BoxExchangeLabel(const BoxLayout& source, const BoxLayout& target)
-      : tilings_(&source, &target), label_(&tilings_, fill_in, 0) {}
+      : tilings_(&source, &target), label_(&tilings_, fill_in, std::nullopt) {}
 
  private:
   static void fill_in(const void* tilings, CommLogEntry& entry);

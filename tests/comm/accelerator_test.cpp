@@ -11,8 +11,12 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "harness/ranks.h"
+
 namespace tessera {
 namespace {
+
+using harness::run_ranks;
 
 constexpr int kRanks = 4;
 const c10::Device kDevice(at::kCUDA, 0);

@@ -9,8 +9,12 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 
+#include "harness/ranks.h"
+
 namespace tessera {
 namespace {
+
+using harness::run_ranks;
 
 using Counts = std::vector<int64_t>;
 

@@ -11,9 +11,12 @@
 #include <ATen/ops/zeros.h>
 
 #include "comm/expect_error.h"
+#include "harness/ranks.h"
 
 namespace tessera {
 namespace {
+
+using harness::run_ranks;
 
 at::Tensor numbers(int64_t begin, int64_t count) {
   return at::arange(begin, begin + count, at::kLong);
@@ -82,6 +85,44 @@ TEST(WorkTest, MessagesOfOneTagArriveInOrderAndTagsAreApart) {
       const at::Tensor tensor = at::empty({3}, at::kLong);
       comm.recv(tensor, 0, k % 2);
       EXPECT_TRUE(at::equal(tensor, numbers(10 * k, 3))) << k;
+    }
+  });
+}
+
+TEST(WorkTest, ReceivesMayBePostedAheadOfTheirSends) {
+  run_ranks(2, [] {
+    const Communicator comm = init().communicator();
+    const int64_t other = 1 - comm.rank();
+    std::vector<at::Tensor> outputs;
+    std::vector<Work> works;
+    for (int64_t k = 0; k < 4; ++k) {
+      outputs.push_back(at::empty({k % 2 == 0 ? 3 : 20000}, at::kLong));
+      works.push_back(comm.recv_async(outputs.back(), other));
+    }
+    for (int64_t k = 0; k < 4; ++k) {
+      const int64_t count = k % 2 == 0 ? 3 : 20000;
+      works.push_back(
+          comm.send_async(numbers(100000 * k + comm.rank(), count), other));
+    }
+    works.clear();
+    for (int64_t k = 0; k < 4; ++k) {
+      const int64_t count = k % 2 == 0 ? 3 : 20000;
+      EXPECT_TRUE(at::equal(
+          outputs[static_cast<size_t>(k)], numbers(100000 * k + other, count)))
+          << k;
+    }
+  });
+}
+
+TEST(WorkTest, AMessageNeedsItsTwoRanksOnly) {
+  run_ranks(4, [] {
+    const Communicator comm = init().communicator();
+    const int64_t me = comm.rank();
+    if (me == 1 || me == 2) {
+      const at::Tensor output = at::empty({3}, at::kLong);
+      Work work = comm.send_async(numbers(10 * me, 3), 3 - me, 7);
+      comm.recv(output, 3 - me, 7);
+      EXPECT_TRUE(at::equal(output, numbers(10 * (3 - me), 3)));
     }
   });
 }
@@ -213,8 +254,8 @@ TEST(CommunicatorTest, SplitOrdersByKeyThenRank) {
 }
 
 TEST(CommunicatorTest, GroupsOfOneRankWork) {
-  const Communicator comm = init().communicator();
-  EXPECT_EQ(comm.engine(), "threads");
+  const Communicator comm = init().communicator({rank()});
+  EXPECT_EQ(comm.engine(), init().engine());
   const at::Tensor tensor = numbers(3, 2);
   comm.all_reduce(tensor);
   comm.broadcast(tensor, 0);
@@ -224,12 +265,13 @@ TEST(CommunicatorTest, GroupsOfOneRankWork) {
 
 // Every local error, seen on a world of one rank before anything moves.
 TEST(CommunicatorTest, WrongArgumentsAreNamed) {
-  const Communicator comm = init().communicator();
+  const Communicator comm = init().communicator({rank()});
   const at::Tensor four = at::zeros({4});
   const auto out = [] { return at::zeros({4}); };
   expect_error<c10::ValueError>(
       [&] { comm.all_gather(at::zeros({3}), four); },
-      {"all_gather on group {0}, rank 0", "output", "4 elements", "got 3"});
+      {"all_gather on group {" + std::to_string(rank()) + "}, rank ", "output",
+       "4 elements", "got 3"});
   expect_error<c10::ValueError>(
       [&] { comm.all_gather_v(out(), four, {}); },
       {"all_gather", "one entry per rank", "got none for 1"});

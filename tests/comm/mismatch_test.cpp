@@ -12,9 +12,12 @@
 #include <ATen/ops/zeros.h>
 
 #include "comm/expect_error.h"
+#include "harness/ranks.h"
 
 namespace tessera {
 namespace {
+
+using harness::run_ranks;
 
 using Call = std::function<void(const Communicator&)>;
 
@@ -197,48 +200,62 @@ TEST(MismatchTest, EveryRankNamesBothRanksAndBothCalls) {
     SCOPED_TRACE(
         std::string(mismatch.topic) + ": " + mismatch.usual_text + " and " +
         mismatch.odd_text);
-    std::vector<std::string> errors(3);
-    std::vector<std::string> later(3);
     const auto start = std::chrono::steady_clock::now();
-    run_ranks(3, [&] {
+    const auto outcome = harness::outcome_of(3, [&] {
       const Communicator comm = init().communicator();
       comm.barrier();
-      const auto me = static_cast<size_t>(comm.rank());
-      errors[me] =
-          error_of([&] { (me == 2 ? mismatch.odd : mismatch.usual)(comm); });
-      later[me] = error_of([&] { comm.barrier(); });
+      const bool odd = comm.rank() == 2;
+      const std::string error =
+          error_of([&] { (odd ? mismatch.odd : mismatch.usual)(comm); });
+      return error + "\n" + error_of([&] { comm.barrier(); });
     });
     milliseconds.push_back(std::chrono::duration<double, std::milli>(
                                std::chrono::steady_clock::now() - start)
                                .count());
     for (size_t r = 0; r < 3; ++r) {
+      const size_t end = outcome.texts[r].find('\n');
+      const std::string error = outcome.texts[r].substr(0, end);
       expect_parts(
-          errors[r], {"on group {0, 1, 2}, rank " + std::to_string(r), "call 1",
-                      std::string("ranks disagree on ") + mismatch.topic,
-                      "rank 2 called", mismatch.usual_text, mismatch.odd_text});
+          error, {"on group {0, 1, 2}, rank " + std::to_string(r), "call 1",
+                  std::string("ranks disagree on ") + mismatch.topic,
+                  "rank 2 called", mismatch.usual_text, mismatch.odd_text});
       EXPECT_TRUE(
-          errors[r].find("rank 0 called") != std::string::npos ||
-          errors[r].find("rank 1 called") != std::string::npos);
+          error.find("rank 0 called") != std::string::npos ||
+          error.find("rank 1 called") != std::string::npos);
       expect_parts(
-          later[r], {"barrier()", "the group is broken", "ranks disagree"});
+          outcome.texts[r].substr(end),
+          {"barrier()", "the group is broken", "ranks disagree"});
     }
   }
   std::sort(milliseconds.begin(), milliseconds.end());
   std::cout << "mismatch, from start to end of all ranks: median "
             << milliseconds[milliseconds.size() / 2] << " ms, worst "
             << milliseconds.back() << " ms\n";
-  EXPECT_LT(milliseconds[milliseconds.size() / 2], 50);
+  EXPECT_LT(
+      milliseconds[milliseconds.size() / 2],
+      harness::on_processes() ? 1000 : 50);
 }
 
-// Runs one body per rank of three and returns what each threw.
-std::vector<std::string> errors_of(const std::vector<Call>& bodies) {
-  std::vector<std::string> errors(bodies.size());
-  run_ranks(static_cast<int>(bodies.size()), [&] {
+// Runs one body per rank and returns what each threw. `before` runs first.
+std::vector<std::string> errors_of(
+    const std::vector<Call>& bodies, const Call& before = {}) {
+  const auto body = [&] {
     const Communicator comm = init().communicator();
-    const auto me = static_cast<size_t>(comm.rank());
-    errors[me] = error_of([&] { bodies[me](comm); });
-  });
-  return errors;
+    if (before) {
+      before(comm);
+    }
+    return error_of([&] { bodies[static_cast<size_t>(comm.rank())](comm); });
+  };
+  return harness::outcome_of(static_cast<int>(bodies.size()), body).texts;
+}
+
+// Threads see at once that every rank waits; processes wait for the deadline,
+// which is not to end while they connect.
+void short_deadline(const Communicator& comm) {
+  comm.barrier();
+  if (harness::on_processes()) {
+    init().set_deadline(std::chrono::seconds(1));
+  }
 }
 
 TEST(MismatchTest, ASkippedCallMeetsTheNextOne) {
@@ -268,7 +285,32 @@ TEST(MismatchTest, ASkippedLastCallNamesTheRankThatLeft) {
   EXPECT_EQ(errors[2], "");
 }
 
+TEST(MismatchTest, CallsOnDifferentGroupsEndOnEveryRank) {
+  const auto odd = [](const Communicator&) {
+    init().communicator({1, 2}).barrier();
+  };
+  const auto errors =
+      errors_of({all_reduce(4), all_reduce(4), odd}, short_deadline);
+  for (size_t r = 0; r < 3; ++r) {
+    expect_parts(
+        errors[r],
+        {r == 2 ? "barrier() on group {1, 2}, rank 2"
+                : "all_reduce(f32[4], sum) on group {0, 1, 2}, rank "});
+    const auto says = [&](const char* part) {
+      return errors[r].find(part) != std::string::npos;
+    };
+    EXPECT_EQ(says("deadlock"), !harness::on_processes());
+    EXPECT_EQ(
+        says("waited for rank ") || says("returned from its body"),
+        harness::on_processes())
+        << errors[r];
+  }
+}
+
 TEST(MismatchTest, CallsOnDifferentGroupsAreADeadlockThatListsEveryRank) {
+  if (harness::on_processes()) {
+    GTEST_SKIP() << "only threads know what every rank waits for";
+  }
   for (const Call& call :
        {all_gather(2), reduce_scatter(2), all_reduce(4), all_to_all(2),
         broadcast(4), scatter(2), gather(2), kBarrier, kSplit}) {
@@ -304,13 +346,23 @@ TEST(MismatchTest, ASendAndItsReceiveMustAgree) {
        errors_of({send(4, at::kInt, 0), recv(4, 0)})) {
     expect_parts(error, {"the dtype", "send(i32[4]", "recv(f32[4]"});
   }
-  for (const std::string& error :
-       errors_of({send(4, at::kFloat, 5), recv(4, 6)})) {
-    expect_parts(error, {"deadlock", "to 1, tag 5", "from 0, tag 6"});
+  const auto errors =
+      errors_of({send(4, at::kFloat, 5), recv(4, 6)}, short_deadline);
+  for (size_t r = 0; r < 2; ++r) {
+    if (harness::on_processes()) {
+      expect_parts(
+          errors[r], {r == 0 ? "to 1, tag 5" : "from 0, tag 6", "deadline",
+                      "waited for rank "});
+    } else {
+      expect_parts(errors[r], {"deadlock", "to 1, tag 5", "from 0, tag 6"});
+    }
   }
 }
 
 TEST(MismatchTest, RanksMustNotShareATensorThatIsWritten) {
+  if (harness::on_processes()) {
+    GTEST_SKIP() << "processes share no memory";
+  }
   const at::Tensor shared = zeros(4);
   for (const std::string& error : errors_of(
            {[&](const Communicator& comm) { comm.all_reduce(shared); },

@@ -10,8 +10,12 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/complex.h>
 
+#include "harness/ranks.h"
+
 namespace tessera {
 namespace {
+
+using harness::run_ranks;
 
 using Counts = std::vector<int64_t>;
 

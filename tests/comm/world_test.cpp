@@ -13,9 +13,12 @@
 #include <c10/core/InferenceMode.h>
 
 #include "comm/expect_error.h"
+#include "harness/ranks.h"
 
 namespace tessera {
 namespace {
+
+using harness::run_ranks;
 
 // Sets an environment variable for one scope.
 class Environment {
@@ -71,12 +74,13 @@ TEST(InitTest, TheDeadlineIsFiveMinutesUnlessSet) {
   });
 }
 
-TEST(InitTest, AnEngineThatIsNotBuiltIsNamed) {
-  expect_error<c10::NotImplementedError>(
-      [] { init({.engine = Engine::kMpi}); }, {"init", "'mpi'", "threads"});
+TEST(InitTest, AnEngineThatCannotBeUsedIsNamed) {
+  expect_error<c10::ValueError>(
+      [] { init({.engine = Engine::kMpi}); },
+      {"init", "not started as one of several", "mpirun"});
   expect_error<c10::NotImplementedError>(
       [] { run_ranks(2, [] {}, {.engine = Engine::kNccl}); },
-      {"run_ranks", "'nccl'", "threads"});
+      {"run_ranks", "no engine 'nccl'", "threads"});
   expect_error<c10::ValueError>(
       [] { init({.deadline = std::chrono::milliseconds(-1)}); },
       {"init", "positive", "got -1 ms"});
@@ -175,9 +179,6 @@ TEST(RunTest, ABadNumberOfRanksIsShown) {
         [] { run([] {}); },
         {"TESSERA_NUM_RANKS", "1 to 4096", std::string("got '") + text});
   }
-  const Environment engine("TESSERA_ENGINE", "gloo");
-  expect_error<c10::NotImplementedError>(
-      [] { run([] {}); }, {"TESSERA_ENGINE=gloo", "it has: threads"});
 }
 
 TEST(WorldTest, GroupsAreChecked) {

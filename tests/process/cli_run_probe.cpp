@@ -1,25 +1,68 @@
-// A program as `tessera run` starts them: adds the ranks up and prints the sum;
-// with an argument, the rank of that number throws.
+// A program as `tessera run` starts them: adds the ranks up and prints the sum.
+//   cli_run_probe 1         rank 1 throws before the sum
+//   cli_run_probe exit 1    rank 1 exits with 7 after the sum; others go on
+//   cli_run_probe kill 1    rank 1 sends itself SIGKILL after the sum
+//   cli_run_probe wait      says "up" after the sum and waits for a file's end
 #include <c10/util/Exception.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <ATen/ops/full.h>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include <tessera/comm/world.h>
 
+namespace {
+
+double sum_of_ranks() {
+  const at::Tensor sum = at::full({1}, static_cast<double>(tessera::rank()));
+  tessera::init().communicator().all_reduce(sum);
+  return sum.item<double>();
+}
+
+void do_as_told(const std::string& what, int64_t who) {
+  if (what == "wait") {
+    if (tessera::rank() == 0) {
+      std::printf("up\n");
+      std::fflush(stdout);
+      while (getchar() != EOF) {
+      }
+    }
+    sum_of_ranks();
+    return;
+  }
+  if (tessera::rank() == who) {
+    if (what == "exit") {
+      std::exit(7);
+    }
+    raise(SIGKILL);
+  }
+  sum_of_ranks();
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  const int64_t bad_rank = argc > 1 ? std::atoi(argv[1]) : -1;
+  const std::string what = argc > 1 ? argv[1] : "";
+  const int64_t who = argc > 2 ? std::atoi(argv[2]) : -1;
+  const bool throws = !what.empty() && what[0] >= '0' && what[0] <= '9';
   try {
-    tessera::run([bad_rank] {
-      TORCH_CHECK(tessera::rank() != bad_rank, "planted failure");
-      at::Tensor sum = at::full({1}, static_cast<double>(tessera::rank()));
-      tessera::init().communicator().all_reduce(sum);
+    tessera::run([&] {
+      TORCH_CHECK(
+          !throws || tessera::rank() != std::atoi(what.c_str()),
+          "planted failure");
+      const double sum = sum_of_ranks();
       if (tessera::rank() == 0) {
         std::printf(
             "%d ranks, sum %g, engine %s\n",
-            static_cast<int>(tessera::world_size()), sum.item<double>(),
+            static_cast<int>(tessera::world_size()), sum,
             tessera::init().engine().c_str());
+        std::fflush(stdout);
+      }
+      if (!what.empty() && !throws) {
+        do_as_told(what, who);
       }
     });
   } catch (const c10::Error& error) {

@@ -89,7 +89,7 @@ GOLDEN_CASES = {
     "error_run_no_program": "run -n 2",
     "error_run_no_dashes": "run -n 2 ./train --steps 3",
     "error_run_zero_ranks": "run -n 0 -- true",
-    "error_run_engine": "run -n 2 --engine mpi -- true",
+    "error_run_engine": "run -n 2 --engine nccl -- true",
     "error_run_not_found": "run -n 2 -- no-such-program",
 }
 
@@ -193,8 +193,8 @@ class ErrorTest(unittest.TestCase):
         for args, words in [
             (["show", "[8] S(3) @ mesh(2)"], ["S(3)"]),
             (["show", "[8] S(0) @ mesh(2)", "--rank", "9"], ["9", "mesh(2)"]),
-            (["run", "-n", "2", "--engine", "mpi", "--", "true"],
-             ["mpi", "threads"]),
+            (["run", "-n", "2", "--engine", "nccl", "--", "true"],
+             ["nccl", "threads", "mpi", "gloo"]),
             (["run", "-n", "2", "--", "no-such-program"],
              ["no-such-program", "No such file"]),
         ]:
@@ -375,7 +375,7 @@ class DoctorTest(unittest.TestCase):
         done = tessera("doctor")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for word in ("libtorch", "engine threads", "sharded tensors", "cuda",
-                     "cpu", "mpi"):
+                     "cpu", "engine mpi", "engine gloo"):
             self.assertIn(word, done.stdout)
 
     def test_json_lists_every_check(self):
@@ -392,7 +392,7 @@ class DoctorTest(unittest.TestCase):
                               capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(done.returncode, 0)
         checks = {c["name"]: c for c in json.loads(done.stdout)["checks"]}
-        self.assertEqual(checks["mpi"]["status"], "warn")
+        self.assertEqual(checks["engine mpi"]["status"], "warn")
 
 
 class DemoTest(unittest.TestCase):
@@ -459,7 +459,7 @@ class HelpTest(unittest.TestCase):
             ("--help", ["show", "run", "doctor", "demo", "--version"]),
             ("show --help", ["--mesh", "--shape", "--placements", "--rank",
                              "--json", "--ascii", "--table"]),
-            ("run --help", ["-n", "--engine", "PROGRAM", "127"]),
+            ("run --help", ["-n", "--engine", "--no-prefix", "PROGRAM", "127"]),
             ("doctor --help", ["--json"]),
             ("demo --help", ["--ranks", "--steps", "--dtype", "--json"]),
             ("bench redistribute --help", ["--ranks", "--mib", "--python"]),

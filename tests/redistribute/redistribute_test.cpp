@@ -45,6 +45,19 @@ TEST(Redistribute, NeverSharesTheShardWhereSomethingChanges) {
   });
 }
 
+TEST(Redistribute, GivesElementsOfAnExpandedTensorMemoryOfTheirOwn) {
+  run_ranks(2, [] {
+    const at::Tensor row = testing::counting({6});
+    const at::Tensor x = distribute_tensor(row, mesh_of({2}), {Shard(0)});
+    const at::Tensor moved =
+        redistribute(x.unsqueeze(0).expand({3, 6}), {Shard(1)});
+    EXPECT_TRUE(moved.is_contiguous());
+    EXPECT_TRUE(same(moved.flatten(), row.repeat({3})));
+    moved.select(0, 1).zero_();
+    EXPECT_TRUE(same(moved.select(0, 2), row));
+  });
+}
+
 TEST(Redistribute, MovesBetweenMeshes) {
   run_ranks(6, [] {
     const DeviceMesh left = mesh_on({0, 1, 2}, {3});

@@ -1,6 +1,7 @@
 // What a CommLog says of the calls that led to a collective.
 #include <harness/sharded_test.h>
 #include <tensor/comm_lines.h>
+#include <tessera/comm/flight_recorder.h>
 
 #include <thread>
 
@@ -138,6 +139,26 @@ TEST(CommLogCauses, SeesABackwardOnAnotherThread) {
         causes_of(log).find("gradient of redistribute'"), std::string::npos)
         << causes_of(log);
     EXPECT_TRUE(a.grad().defined());
+  });
+}
+
+TEST(FlightRecordCauses, AreThoseOfTheLog) {
+  run_ranks(2, [&] {
+    auto a = distribute_tensor(
+        counting({4, 4}).requires_grad_(true), mesh_of({2}), {Shard(0)});
+    CommLog log;
+    const auto skip = flight_record().size();
+    to_local(redistribute(a.cumsum(0), {Shard(1)})).sum().backward();
+    const auto entries = log.entries();
+    const auto record = flight_record();
+    ASSERT_EQ(record.size(), skip + entries.size());
+    bool backward = false;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      EXPECT_EQ(record[skip + i].cause, entries[i].cause.substr(0, 39));
+      EXPECT_EQ(record[skip + i].in_backward, entries[i].in_backward);
+      backward = backward || entries[i].in_backward;
+    }
+    EXPECT_TRUE(backward);
   });
 }
 

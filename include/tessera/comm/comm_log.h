@@ -36,6 +36,8 @@ struct CommLogEntry {
   std::vector<int64_t> ranks;
   /// "tp" or "dp, tp", numbers where they have no names; "" where not known.
   std::string mesh_dims;
+  /// The same as numbers of the mesh's dims.
+  std::vector<int64_t> dims;
   /// The placements that a step of a plan starts from and leads to, else "".
   std::string from;
   std::string to;
@@ -47,6 +49,9 @@ struct CommLogEntry {
   /// all_to_all by the user: the larger of sent and received, without what
   /// stays. Broadcast, send and recv: the tensor. Barrier: 0.
   int64_t bytes = 0;
+  /// Bytes that this rank writes in its own memory: its output, of a plan's
+  /// step the shard after it.
+  int64_t written = 0;
   /// What it does and where: "all_gather tp: S(1) -> R".
   std::string text;
 

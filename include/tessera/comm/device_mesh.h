@@ -27,8 +27,8 @@ class DeviceMesh {
       std::vector<std::string> dim_names = {});
   /// Arranges ranks as a mesh shape says.
   DeviceMesh(c10::DeviceType device_type, MeshShape shape);
-  /// Makes a mesh of ready groups, one per dim; `ranks` may be omitted for one
-  /// group.
+  /// Makes a mesh of ready groups of one world, one per dim; `ranks` may be
+  /// omitted for one group.
   static DeviceMesh from_group(
       const std::vector<Communicator>& groups, c10::DeviceType device_type,
       const at::Tensor& ranks = {}, std::vector<std::string> dim_names = {});
@@ -83,6 +83,7 @@ class DeviceMesh {
  private:
   struct State;
   explicit DeviceMesh(std::shared_ptr<State> state);
+  DeviceMesh(c10::DeviceType device_type, MeshShape shape, World world);
   DeviceMesh with_shape(MeshShape shape) const;
   int64_t only_dim(const char* call) const;
   void check_member(const char* call) const;

@@ -39,7 +39,13 @@ class World {
   /// Returns the group of the given global ranks, in that order. Every rank of
   /// the group must ask for it with the same list; others need not.
   Communicator communicator(const std::vector<int64_t>& ranks) const;
-  /// Returns the engine's name: "threads", ...
+  /// Makes a broken group whole again: the way on after a failure. Every rank
+  /// of the group calls this, as often as the others; all handles to the group,
+  /// those in meshes and tensors too, then use the new connections. After the
+  /// end of a rank, rebuild a group of those that are left.
+  /// Example: catch (const c10::DistBackendError&) { world.rebuild({0, 1}); }
+  Communicator rebuild(const std::vector<int64_t>& ranks) const;
+  /// Returns the engine's name: "threads", "mpi", "gloo", ...
   std::string engine() const;
   std::chrono::milliseconds deadline() const;
   void set_deadline(std::chrono::milliseconds deadline) const;
@@ -51,8 +57,10 @@ class World {
   std::shared_ptr<detail::WorldImpl> impl_;
 };
 
-/// Returns this rank's world: inside run_ranks() or run() the one of this
-/// thread; alone, a world of one rank. Repeated calls return the same world.
+/// Returns this rank's world: inside run_ranks(), run_simulated() or run() the
+/// one of this thread; alone, a world of one rank. Repeated calls return the
+/// same world. Engine::kSimulated makes sure that it is a simulated one.
+/// Example: init().rank().
 World init(InitOptions options = {});
 
 /// Runs `body` on `n` ranks that are threads of this process, and returns when
@@ -61,6 +69,24 @@ World init(InitOptions options = {});
 /// Example: run_ranks(4, [] { std::cout << tessera::rank(); });
 void run_ranks(
     int n, const std::function<void()>& body, InitOptions options = {});
+
+/// One rank of a world whose other ranks are not there.
+struct SimulatedRank {
+  int64_t rank = 0;
+  /// The number of ranks of the world.
+  int64_t size = 1;
+};
+
+/// Runs `body` as one rank of a world of any size, on a thread of its own.
+/// Collectives return at once; the others are taken to hold and to send what
+/// this rank does, so shapes are right everywhere, and values where this rank
+/// holds them. split() is refused: it asks for what the others pass.
+/// The same for a whole process: TESSERA_ENGINE=simulated, TESSERA_RANK=17,
+/// TESSERA_WORLD_SIZE=65536 in its environment.
+/// Example: run_simulated({.rank = 17, .size = 65536}, [] {
+///   auto mesh = init_device_mesh(at::kCPU, {256, 256}); });
+void run_simulated(
+    const SimulatedRank& which, const std::function<void()>& body);
 
 /// Runs `body` once per rank that this process hosts: on N threads when started
 /// by `tessera run -n N`, else once. The usual content of main().

@@ -3,12 +3,13 @@
 #include <ostream>
 #include <utility>
 
+#include <base/hash.h>
 #include <c10/util/StringUtil.h>
 
 namespace tessera::detail {
 namespace {
 
-std::string list(const std::vector<int64_t>& values, const char* separator) {
+std::string list(at::IntArrayRef values, const char* separator) {
   std::string text;
   for (const int64_t value : values) {
     text.append(text.empty() ? "" : separator).append(std::to_string(value));
@@ -16,11 +17,10 @@ std::string list(const std::vector<int64_t>& values, const char* separator) {
   return text;
 }
 
-std::string describe_tensor(const at::Tensor& tensor) {
-  std::string text =
-      c10::str(dtype_name(tensor.scalar_type()), "[", tensor.numel(), "]");
-  if (!tensor.is_cpu()) {
-    text.append(" ").append(tensor.device().str());
+std::string describe_tensor(const CallOutline& call) {
+  std::string text = c10::str(dtype_name(call.dtype), "[", call.numel, "]");
+  if (!call.device.is_cpu()) {
+    text.append(" ").append(call.device.str());
   }
   return text;
 }
@@ -87,20 +87,41 @@ std::string dtype_name(at::ScalarType dtype) {
   return c10::toString(dtype);
 }
 
+CallOutline outline_of(const CollectiveCall& call) {
+  CallOutline outline{
+      .kind = call.kind,
+      .reduce_op = call.reduce_op,
+      .peer = call.peer,
+      .tag = call.tag};
+  if (const at::Tensor& sample = call.sample(); sample.defined()) {
+    outline.dtype = sample.scalar_type();
+    outline.device = sample.device();
+    outline.numel = sample.numel();
+  }
+  return outline;
+}
+
 std::string describe(const CollectiveCall& call) {
+  return describe(
+      outline_of(call), call.input_counts, call.output_counts, /*cut=*/false);
+}
+
+std::string describe(
+    const CallOutline& call, at::IntArrayRef input_counts,
+    at::IntArrayRef output_counts, bool cut) {
+  const char* more = cut ? " ..." : "";
   std::string text = name_of(call.kind);
   if (call.kind == CallKind::kBarrier || call.kind == CallKind::kSplit) {
     return text + "()";
   }
-  text += c10::str("(", describe_tensor(call.sample()));
+  text += c10::str("(", describe_tensor(call));
   if (call.kind == CallKind::kAllToAll) {
     text += c10::str(
-        ", input counts ", list(call.input_counts, " "), ", output counts ",
-        list(call.output_counts, " "));
-  } else if (!call.input_counts.empty() || !call.output_counts.empty()) {
+        ", input counts ", list(input_counts, " "), more, ", output counts ",
+        list(output_counts, " "), more);
+  } else if (!input_counts.empty() || !output_counts.empty()) {
     text += c10::str(
-        ", counts ", list(call.input_counts, " "),
-        list(call.output_counts, " "));
+        ", counts ", list(input_counts, " "), list(output_counts, " "), more);
   }
   if (is_reduction(call.kind)) {
     text += c10::str(", ", to_string(call.reduce_op));
@@ -117,6 +138,12 @@ std::string describe(const CollectiveCall& call) {
 }
 
 std::string describe_group(const std::vector<int64_t>& ranks) {
+  constexpr size_t kListed = 64;
+  if (ranks.size() > kListed) {
+    return c10::str(
+        "group {", ranks[0], ", ", ranks[1], ", ..., ", ranks.back(), "; ",
+        ranks.size(), " ranks}");
+  }
   return c10::str("group {", list(ranks, ", "), "}");
 }
 
@@ -125,9 +152,33 @@ std::ostream& operator<<(std::ostream& out, const CallSite& site) {
              << ", rank " << site.group[static_cast<size_t>(site.place)];
 }
 
-std::string disagreement(
-    const CollectiveCall& a, int64_t rank_a, const CollectiveCall& b,
-    int64_t rank_b) {
+CallFacts facts_of(const CollectiveCall& call, int64_t other) {
+  CallFacts facts{
+      .kind = call.kind,
+      .reduce_op = is_reduction(call.kind) ? call.reduce_op : ReduceOp::kSum,
+      .peer = has_root(call.kind) ? call.peer : -1,
+      .tag = is_point_to_point(call.kind) ? call.tag : 0,
+      .stamp = call.stamp};
+  if (!call.sample().defined()) {
+    return facts;
+  }
+  facts.dtype = call.sample().scalar_type();
+  facts.device_type = call.sample().device().type();
+  if (call.kind == CallKind::kAllToAll) {
+    facts.gives = call.input_counts[static_cast<size_t>(other)];
+    facts.takes = call.output_counts[static_cast<size_t>(other)];
+    return facts;
+  }
+  facts.counts = base::hash_combine(
+      base::hash_combine(0, call.input_counts), call.output_counts);
+  const bool same_numel = call.kind == CallKind::kAllReduce ||
+                          call.kind == CallKind::kBroadcast ||
+                          is_point_to_point(call.kind);
+  facts.numel = same_numel ? call.sample().numel() : 0;
+  return facts;
+}
+
+std::string disagreement(const CallFacts& a, const CallFacts& b) {
   if (a.kind != b.kind && !is_point_to_point(a.kind)) {
     return "the operation";
   }
@@ -141,40 +192,25 @@ std::string disagreement(
         "the number of random operations so far (", a.stamp.operations, " and ",
         b.stamp.operations, "; a rank that draws alone needs a RandomStream)");
   }
-  if (has_root(a.kind) && a.peer != b.peer) {
+  if (a.peer != b.peer) {
     return "the root";
   }
-  if (is_reduction(a.kind) && a.reduce_op != b.reduce_op) {
+  if (a.tag != b.tag) {
+    return "the tag";
+  }
+  if (a.reduce_op != b.reduce_op) {
     return "the reduce op";
   }
-  if (a.kind == CallKind::kBarrier) {
-    return "";
-  }
-  if (a.sample().scalar_type() != b.sample().scalar_type()) {
+  if (a.dtype != b.dtype) {
     return "the dtype";
   }
-  if (a.sample().device().type() != b.sample().device().type()) {
+  if (a.device_type != b.device_type) {
     return "the device type";
   }
-  if (a.kind == CallKind::kAllToAll) {
-    const auto agree = [](const auto& sender, int64_t from,
-                          const auto& receiver, int64_t to) {
-      return sender.input_counts[static_cast<size_t>(to)] ==
-             receiver.output_counts[static_cast<size_t>(from)];
-    };
-    const bool ok = agree(a, rank_a, b, rank_b) && agree(b, rank_b, a, rank_a);
-    return ok ? "" : "the counts";
-  }
-  if (a.input_counts != b.input_counts || a.output_counts != b.output_counts) {
+  if (a.counts != b.counts || a.gives != b.takes || a.takes != b.gives) {
     return "the counts";
   }
-  const bool same_numel = a.kind == CallKind::kAllReduce ||
-                          a.kind == CallKind::kBroadcast ||
-                          is_point_to_point(a.kind);
-  if (same_numel && a.sample().numel() != b.sample().numel()) {
-    return "the number of elements";
-  }
-  return "";
+  return a.numel == b.numel ? "" : "the number of elements";
 }
 
 namespace {

@@ -72,11 +72,27 @@ bool has_root(CallKind kind);
 bool is_reduction(CallKind kind);
 bool is_point_to_point(CallKind kind);
 
+/// What the text of a call shows beside its counts; keeps no tensor alive.
+struct CallOutline {
+  CallKind kind = CallKind::kBarrier;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  at::Device device = at::kCPU;
+  int64_t numel = 0;
+  int64_t peer = -1;
+  int64_t tag = 0;
+};
+CallOutline outline_of(const CollectiveCall& call);
+
 /// Prints a dtype as the notation does: "f32", "bf16", "i64", ...
 std::string dtype_name(at::ScalarType dtype);
 /// Prints "all_reduce(f32[10], sum)", "scatter(f32, counts 3 3 1, root 0)".
 std::string describe(const CollectiveCall& call);
-/// Prints "group {0, 2}".
+/// The same; " ..." stands for what is missing where `cut`.
+std::string describe(
+    const CallOutline& call, at::IntArrayRef input_counts,
+    at::IntArrayRef output_counts, bool cut);
+/// Prints "group {0, 2}", "group {0, 1, ..., 99; 100 ranks}".
 std::string describe_group(const std::vector<int64_t>& ranks);
 
 /// Where a call is made; prints "all_gather on group {0, 2}, rank 2".
@@ -89,16 +105,37 @@ struct CallSite {
 };
 std::ostream& operator<<(std::ostream& out, const CallSite& site);
 
+/// Engines have tags of 30 bits, two for each of ours.
+inline constexpr int64_t kMaxTag = (int64_t{1} << 29) - 2;
+
 /// Checks what one rank can see: counts, dtypes, devices, contiguous outputs,
 /// memory shared by input and output, the reduce op. Makes the input contiguous
 /// and marks the output as written. Errors start with the site.
 void check_call(CollectiveCall& call, const CallSite& site);
 
-/// Returns what two ranks of a group disagree on ("the dtype"), or nothing.
-/// Both calls belong to one sequence number, or are a send and its receive.
-std::string disagreement(
-    const CollectiveCall& a, int64_t rank_a, const CollectiveCall& b,
-    int64_t rank_b);
+/// What two ranks of a group must agree on: one rank's call as another one sees
+/// it. A value without pointers, which may travel between processes.
+struct CallFacts {
+  CallKind kind = CallKind::kBarrier;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  at::DeviceType device_type = at::kCPU;
+  int64_t peer = -1;
+  int64_t tag = 0;
+  RandomStamp stamp = {};
+  int64_t numel = 0;    // where all ranks must have as many
+  uint64_t counts = 0;  // a hash of the counts that all ranks must share
+  int64_t gives = 0;    // all_to_all: to the other rank
+  int64_t takes = 0;    // all_to_all: from the other rank
+};
+
+/// Returns the facts of a call for the rank at place `other` of the group.
+CallFacts facts_of(const CollectiveCall& call, int64_t other);
+
+/// Returns what two ranks disagree on ("the dtype"), or nothing; each as the
+/// other sees it. Both calls belong to one sequence number, or are a send and
+/// its receive.
+std::string disagreement(const CallFacts& a, const CallFacts& b);
 
 /// Tells whether two contiguous tensors share a byte; not if one is undefined.
 bool overlap(const at::Tensor& a, const at::Tensor& b);

@@ -22,26 +22,36 @@ int64_t elsewhere(const std::vector<int64_t>& counts, int64_t place) {
   return c10::sum_integers(counts) - counts[static_cast<size_t>(place)];
 }
 
-// The mesh dims along which the ranks of a group differ.
-std::string dims_of_group(
+// The mesh dims along which the ranks of a group differ; none where a rank is
+// outside.
+std::vector<int64_t> dims_of_group(
     const MeshShape& mesh, const std::vector<int64_t>& ranks) {
   const auto first = mesh.coordinate_of(ranks.front());
-  std::vector<std::string> dims;
+  std::vector<int64_t> dims;
   for (int64_t m = 0; m < mesh.ndim(); ++m) {
     const auto at = static_cast<size_t>(m);
     for (const int64_t rank : ranks) {
       const auto other = mesh.coordinate_of(rank);
       if (!first || !other) {
-        return "";
+        return {};
       }
       if ((*other)[at] != (*first)[at]) {
-        dims.push_back(
-            mesh.names().empty() ? std::to_string(m) : mesh.names()[at]);
+        dims.push_back(m);
         break;
       }
     }
   }
-  return base::join(dims, ", ");
+  return dims;
+}
+
+std::string names_of(const MeshShape& mesh, const std::vector<int64_t>& dims) {
+  std::vector<std::string> names;
+  for (const int64_t m : dims) {
+    names.push_back(
+        mesh.names().empty() ? std::to_string(m)
+                             : mesh.names()[static_cast<size_t>(m)]);
+  }
+  return base::join(names, ", ");
 }
 
 }  // namespace
@@ -123,14 +133,18 @@ CommLogEntry entry_of(const CollectiveCall& call, const CallSite& site) {
   entry.kind = name_of(call.kind);
   entry.ranks = site.group;
   std::optional<int64_t> larger_shard;
+  int64_t written = numel_of(call.output);
   if (const CallLabel* label = CallLabel::current()) {
     label->describe(entry);
-    if (entry.kind == "all_to_all") {
-      larger_shard = label->larger_shard();
+    if (label->shards() && entry.kind == "all_to_all") {
+      larger_shard = label->shards()->larger;
     }
+    written = label->shards() ? label->shards()->after : written;
   } else {
     if (cause != nullptr && cause->mesh() != nullptr) {
-      entry.mesh_dims = dims_of_group(cause->mesh()->mesh_shape(), entry.ranks);
+      const MeshShape& mesh = cause->mesh()->mesh_shape();
+      entry.dims = dims_of_group(mesh, entry.ranks);
+      entry.mesh_dims = names_of(mesh, entry.dims);
     }
     entry.text = entry.kind + " " +
                  (entry.mesh_dims.empty() ? describe_group(entry.ranks)
@@ -138,8 +152,9 @@ CommLogEntry entry_of(const CollectiveCall& call, const CallSite& site) {
   }
   if (call.sample().defined()) {
     entry.dtype = call.sample().scalar_type();
-    entry.bytes = elements_moved(call, site, larger_shard) *
-                  static_cast<int64_t>(call.sample().element_size());
+    const auto width = static_cast<int64_t>(call.sample().element_size());
+    entry.bytes = elements_moved(call, site, larger_shard) * width;
+    entry.written = written * width;
   }
   return entry;
 }

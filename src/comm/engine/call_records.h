@@ -11,6 +11,7 @@
 #include <tessera/comm/comm_log.h>
 
 #include "comm/engine/call.h"
+#include "comm/engine/flight_recorder.h"
 
 namespace tessera::detail {
 
@@ -26,9 +27,12 @@ class CallRecords {
   std::vector<CommLogEntry> entries_;
 };
 
-/// The logs that live.
+/// The logs that live, and the record that is always kept.
 class CallLogs {
  public:
+  const std::shared_ptr<FlightRecorder> flight =
+      std::make_shared<FlightRecorder>();
+
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
   void add(std::shared_ptr<CallRecords> log);
   void remove(const std::shared_ptr<CallRecords>& log);

@@ -179,7 +179,14 @@ void check_call(CollectiveCall& call, const CallSite& where) {
         has_root(call.kind) ? ": the root" : ": the peer",
         " must be a rank of the group, 0 to ", size - 1, "; got ", call.peer);
   }
-  const bool in_place = call.input.defined() && call.input.is_same(call.output);
+  const bool in_place =
+      call.input.defined() && call.input.is_same(call.output) &&
+      (call.kind == CallKind::kAllReduce || call.kind == CallKind::kBroadcast);
+  if (is_point_to_point(call.kind)) {
+    TORCH_CHECK_VALUE(
+        call.tag >= 0 && call.tag <= kMaxTag, where, ": the tag must be 0 to ",
+        kMaxTag, "; got ", call.tag);
+  }
   if (gets_output(call, rank)) {
     check_output(call.output, where);
   }

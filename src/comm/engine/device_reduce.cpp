@@ -15,14 +15,6 @@ at::Tensor flat_run(const at::Tensor& tensor, int64_t begin, int64_t count) {
   return tensor.view({-1}).narrow(0, begin, count);
 }
 
-at::ScalarType accumulate_dtype(at::ScalarType dtype) {
-  if (dtype == at::kHalf || dtype == at::kBFloat16 ||
-      c10::isFloat8Type(dtype)) {
-    return at::kFloat;
-  }
-  return dtype == at::kComplexHalf ? at::kComplexFloat : dtype;
-}
-
 // ATen has few kernels for these; they take the way through host memory.
 bool reduces_on_host(at::ScalarType dtype) {
   return dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64;

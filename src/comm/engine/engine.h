@@ -3,6 +3,7 @@
 // moves data: submit().
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -34,9 +35,14 @@ class WorkImpl {
   /// Tells whether an exception has been thrown since this was made.
   bool is_unwinding() const { return std::uncaught_exceptions() > exceptions_; }
 
+  /// The call in the flight record; set by the front end.
+  FlightCall flight;
+
  private:
   int exceptions_ = std::uncaught_exceptions();
 };
+
+class WorldImpl;
 
 /// One rank's view of a group.
 class CommunicatorImpl {
@@ -59,6 +65,10 @@ class CommunicatorImpl {
 
   /// The counters that calls are stamped with; set by the front end.
   std::shared_ptr<const RandomCounters> random;
+  /// The world that the group is part of; set by the front end.
+  std::shared_ptr<WorldImpl> of_world;
+  /// The group in the flight record; set by the front end's first call.
+  std::atomic<FlightGroup*> flight_group = nullptr;
 
  private:
   std::shared_ptr<CallLogs> logs_;
@@ -78,6 +88,9 @@ class WorldImpl {
   /// Returns the group of the given global ranks, this rank among them.
   virtual std::shared_ptr<CommunicatorImpl> communicator(
       const std::vector<int64_t>& ranks) = 0;
+  /// Gives the group of these ranks, and all handles to it, new connections;
+  /// each rank of it does.
+  virtual void rebuild(const std::vector<int64_t>& ranks) = 0;
 
   /// This rank's random numbers.
   const std::shared_ptr<RandomCounters> random =

@@ -30,29 +30,6 @@ at::Tensor as_bytes(const at::Tensor& tensor, int64_t begin, int64_t count) {
       {count * width}, {1});
 }
 
-void copy_run(
-    const at::Tensor& dst, int64_t dst_begin, const at::Tensor& src,
-    int64_t src_begin, int64_t count) {
-  if (count == 0) {
-    return;
-  }
-  if (!dst.is_cpu() || !src.is_cpu()) {
-    as_bytes(dst, dst_begin, count).copy_(as_bytes(src, src_begin, count));
-    return;
-  }
-  const size_t width = dst.element_size();
-  void* to = static_cast<char*>(dst.mutable_data_ptr()) + width * dst_begin;
-  const void* from =
-      static_cast<const char*>(src.const_data_ptr()) + width * src_begin;
-  const size_t bytes = width * static_cast<size_t>(count);
-  if (static_cast<int64_t>(dst.nbytes()) >= base::kStreamBytes) {
-    base::stream_copy(to, from, bytes);
-    base::stream_fence();
-  } else {
-    std::memcpy(to, from, bytes);
-  }
-}
-
 void pull_part(const Calls& calls, const CollectiveCall& mine) {
   for (size_t r = 0; r < calls.size(); ++r) {
     copy_pieces((*mine.pulls)[r], calls[r]->input, 0, mine.output, 0);
@@ -120,6 +97,29 @@ void all_reduce_part(const Calls& calls, int64_t part) {
 }
 
 }  // namespace
+
+void copy_run(
+    const at::Tensor& dst, int64_t dst_begin, const at::Tensor& src,
+    int64_t src_begin, int64_t count) {
+  if (count == 0) {
+    return;
+  }
+  if (!dst.is_cpu() || !src.is_cpu()) {
+    as_bytes(dst, dst_begin, count).copy_(as_bytes(src, src_begin, count));
+    return;
+  }
+  const size_t width = dst.element_size();
+  void* to = static_cast<char*>(dst.mutable_data_ptr()) + width * dst_begin;
+  const void* from =
+      static_cast<const char*>(src.const_data_ptr()) + width * src_begin;
+  const size_t bytes = width * static_cast<size_t>(count);
+  if (static_cast<int64_t>(dst.nbytes()) >= base::kStreamBytes) {
+    base::stream_copy(to, from, bytes);
+    base::stream_fence();
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+}
 
 void run_part(const Calls& calls, int64_t part) {
   const CollectiveCall* mine = calls[static_cast<size_t>(part)];

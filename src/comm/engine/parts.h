@@ -14,6 +14,11 @@ namespace tessera::detail {
 /// The calls of one collective by group rank, or a send and its receive.
 using Calls = std::vector<const CollectiveCall*>;
 
+/// Copies `count` elements between contiguous tensors of one dtype.
+void copy_run(
+    const at::Tensor& dst, int64_t dst_begin, const at::Tensor& src,
+    int64_t src_begin, int64_t count);
+
 /// Runs the share of group rank `part`.
 ///   all_gather, all_to_all, broadcast, scatter   fills rank `part`'s output
 ///   gather                        copies rank `part`'s input to the root

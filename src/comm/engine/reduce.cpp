@@ -188,6 +188,14 @@ void reduce_on_host(
   TORCH_INTERNAL_ASSERT(known, "dtype without arithmetic reached a reduction");
 }
 
+c10::ScalarType accumulate_dtype(c10::ScalarType dtype) {
+  if (dtype == c10::kHalf || dtype == c10::kBFloat16 ||
+      c10::isFloat8Type(dtype)) {
+    return c10::kFloat;
+  }
+  return dtype == c10::kComplexHalf ? c10::kComplexFloat : dtype;
+}
+
 bool has_arithmetic(c10::ScalarType dtype) {
   return visit_arithmetic(dtype, [](auto*) {});
 }

@@ -16,6 +16,10 @@ void reduce_on_host(
     const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
     int64_t numel, c10::ScalarType dtype, ReduceOp op);
 
+/// Returns the dtype in which another one accumulates: f32 for f16, bf16 and
+/// float8, else itself or its complex like.
+c10::ScalarType accumulate_dtype(c10::ScalarType dtype);
+
 /// Tells whether dtype has a sum, product, maximum, ... at all.
 bool has_arithmetic(c10::ScalarType dtype);
 

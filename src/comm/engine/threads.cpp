@@ -52,26 +52,28 @@ class ThreadsCommunicator : public CommunicatorImpl {
       int64_t rank, std::shared_ptr<CallLogs> logs)
       : CommunicatorImpl(std::move(logs)),
         world_(std::move(world)),
-        group_(world_->group(ranks)),
+        slot_(world_->group(ranks, rank)),
         place_(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()) {}
 
   int64_t rank() const override { return place_; }
-  const std::vector<int64_t>& ranks() const override { return group_.ranks; }
+  const std::vector<int64_t>& ranks() const override { return group().ranks; }
   std::string engine() const override { return "threads"; }
   bool shares_memory() const override { return true; }
   std::unique_ptr<WorkImpl> submit(CollectiveCall call) override {
     return std::make_unique<ThreadsWork>(
-        world_, world_->submit(group_, place_, std::move(call)));
+        world_, world_->submit(group(), place_, std::move(call)));
   }
   std::shared_ptr<CommunicatorImpl> subgroup(
       const std::vector<int64_t>& ranks) override {
     return std::make_shared<ThreadsCommunicator>(
-        world_, ranks, group_.ranks[static_cast<size_t>(place_)], logs());
+        world_, ranks, group().ranks[static_cast<size_t>(place_)], logs());
   }
 
  private:
+  ThreadsGroup& group() const { return *slot_.load(); }
+
   std::shared_ptr<ThreadsWorld> world_;
-  ThreadsGroup& group_;  // lives as long as the world
+  ThreadsWorld::GroupSlot& slot_;  // lives as long as the world
   int64_t place_;
 };
 
@@ -90,21 +92,6 @@ void prepare_libtorch() {
   static_cast<void>(prepared);
 }
 
-// The modes of a rank's thread: those of the thread that called run_ranks(),
-// but backward runs on the rank's own thread (one thread per device could not
-// serve ranks that wait for each other), views replay, and autocast keeps no
-// casts (it makes them under a lock of the process, where a rank that had to
-// wait for another one would wait for ever).
-void set_thread_modes(int intra_op_threads) {
-  c10::AutogradState& modes = c10::AutogradState::get_tls_state();
-  modes.set_multithreading_enabled(false);
-  modes.set_view_replay_enabled(true);
-  at::autocast::set_autocast_cache_enabled(false);
-  if (at::get_num_threads() != intra_op_threads) {
-    at::set_num_threads(intra_op_threads);
-  }
-}
-
 struct RankStart {
   std::shared_ptr<ThreadsWorld> world;
   const std::function<void()>& body;
@@ -115,16 +102,29 @@ struct RankStart {
 void rank_main(const RankStart& start, int64_t rank) {
   try {
     const at::ThreadLocalStateGuard modes(start.modes);
-    set_thread_modes(start.intra_op_threads);
+    set_rank_modes(start.intra_op_threads);
     thread_rank() = std::make_shared<ThreadsRank>(start.world, rank);
     start.body();
     start.world->leave(rank);
   } catch (...) {
     start.world->fail(rank, std::current_exception());
+    if (thread_rank() != nullptr) {
+      thread_rank()->logs()->flight->rank_failed(std::current_exception());
+    }
   }
 }
 
 }  // namespace
+
+void set_rank_modes(int intra_op_threads) {
+  c10::AutogradState& modes = c10::AutogradState::get_tls_state();
+  modes.set_multithreading_enabled(false);
+  modes.set_view_replay_enabled(true);
+  at::autocast::set_autocast_cache_enabled(false);
+  if (at::get_num_threads() != intra_op_threads) {
+    at::set_num_threads(intra_op_threads);
+  }
+}
 
 ThreadsWorld::ThreadsWorld(int64_t size, std::chrono::milliseconds deadline)
     : deadline_(deadline), ranks_(static_cast<size_t>(size)) {}
@@ -139,15 +139,32 @@ void ThreadsWorld::set_deadline(std::chrono::milliseconds deadline) {
   deadline_ = deadline;
 }
 
-ThreadsGroup& ThreadsWorld::group(const std::vector<int64_t>& ranks) {
+ThreadsWorld::GroupSlot& ThreadsWorld::group(
+    const std::vector<int64_t>& ranks, int64_t rank) {
   const Lock lock(mutex_);
-  std::unique_ptr<ThreadsGroup>& group = groups_[ranks];
+  GroupSlot& slot = ranks_[static_cast<size_t>(rank)].slots[ranks];
+  if (slot == nullptr) {
+    slot = find_group(ranks, 0);
+  }
+  return slot;
+}
+
+ThreadsGroup* ThreadsWorld::find_group(
+    const std::vector<int64_t>& ranks, uint64_t generation) {
+  std::unique_ptr<ThreadsGroup>& group = groups_[{ranks, generation}];
   if (group == nullptr) {
     group = std::make_unique<ThreadsGroup>();
     group->ranks = ranks;
+    group->generation = generation;
     group->next.resize(ranks.size());
   }
-  return *group;
+  return group.get();
+}
+
+void ThreadsWorld::rebuild(const std::vector<int64_t>& ranks, int64_t rank) {
+  const Lock lock(mutex_);
+  GroupSlot& slot = ranks_[static_cast<size_t>(rank)].slots.at(ranks);
+  slot = find_group(ranks, slot.load()->generation + 1);
 }
 
 bool ThreadsWorld::is_own_thread(int64_t rank) const {

@@ -8,6 +8,7 @@
 // that has better things to do. See Note [One lock].
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -72,6 +73,7 @@ struct ThreadsGroup {
   using MessageKey = std::tuple<int64_t, int64_t, int64_t>;  // src, dst, tag
 
   std::vector<int64_t> ranks;
+  uint64_t generation = 0;     // how often it was rebuilt
   std::vector<uint64_t> next;  // sequence number, per place
   std::map<uint64_t, std::shared_ptr<Operation>> calls;  // not ready yet
   std::map<MessageKey, std::deque<std::shared_ptr<Operation>>> messages;
@@ -91,9 +93,11 @@ class ThreadsWorld : public std::enable_shared_from_this<ThreadsWorld> {
   int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
   std::chrono::milliseconds deadline();
   void set_deadline(std::chrono::milliseconds deadline);
-  /// Returns the group with exactly these ranks. Groups live as long as the
-  /// world, so a broken one stays broken and counts its calls on.
-  ThreadsGroup& group(const std::vector<int64_t>& ranks);
+  /// What a rank's handles of one list of ranks share: the group as the rank
+  /// has last rebuilt it. Groups live as long as the world.
+  using GroupSlot = std::atomic<ThreadsGroup*>;
+  GroupSlot& group(const std::vector<int64_t>& ranks, int64_t rank);
+  void rebuild(const std::vector<int64_t>& ranks, int64_t rank);
 
   Ticket submit(ThreadsGroup& group, int64_t place, CollectiveCall call);
   /// Runs parts and blocks until the ticket's tensors are free; throws the
@@ -119,15 +123,21 @@ class ThreadsWorld : public std::enable_shared_from_this<ThreadsWorld> {
     std::condition_variable wake;
     const Operation* waits_for = nullptr;
     bool ended = false;
+    bool failed = false;
     std::vector<std::shared_ptr<Operation>> withdrawn;
+    std::map<std::vector<int64_t>, GroupSlot> slots;  // of its groups
   };
   using Lock = std::unique_lock<std::mutex>;
+  using GroupKey = std::pair<std::vector<int64_t>, uint64_t>;  // generation
 
+  ThreadsGroup* find_group(
+      const std::vector<int64_t>& ranks, uint64_t generation);
   Ticket find_call(ThreadsGroup& group, int64_t place);
   Ticket find_message(
       ThreadsGroup& group, int64_t place, const CollectiveCall& call);
   void check_may_call(
       ThreadsGroup& group, int64_t place, const CollectiveCall& call);
+  bool is_failed(const ThreadsGroup& group) const;
   void arrive(Lock& lock, const Ticket& ticket);
   void make_ready(Lock& lock, const Ticket& last);
   void run_open_parts(Lock& lock, const Ticket& ticket);
@@ -150,7 +160,7 @@ class ThreadsWorld : public std::enable_shared_from_this<ThreadsWorld> {
   std::mutex mutex_;
   std::chrono::milliseconds deadline_;
   std::vector<Rank> ranks_;
-  std::map<std::vector<int64_t>, std::unique_ptr<ThreadsGroup>> groups_;
+  std::map<GroupKey, std::unique_ptr<ThreadsGroup>> groups_;
   uint64_t progress_ = 0;         // counts calls, parts and ends
   bool foreign_threads_ = false;  // calls came from threads that are no ranks
   std::string failure_;           // "rank 2 failed: ..."
@@ -175,6 +185,9 @@ class ThreadsRank : public WorldImpl {
   }
   std::shared_ptr<CommunicatorImpl> communicator(
       const std::vector<int64_t>& ranks) override;
+  void rebuild(const std::vector<int64_t>& ranks) override {
+    world_->rebuild(ranks, rank_);
+  }
   const std::shared_ptr<ThreadsWorld>& world() const { return world_; }
 
  private:
@@ -186,10 +199,20 @@ class ThreadsRank : public WorldImpl {
 std::string left_text(const Operation& operation, int64_t rank);
 /// Returns the text of an exception, without a backtrace.
 std::string message_of(const std::exception_ptr& exception);
+/// Throws an exception again, with the rank that it left: "rank 2 of 4".
+[[noreturn]] void rethrow_with_rank(
+    const std::exception_ptr& exception, const std::string& who);
 /// Throws why a rank's call failed.
 [[noreturn]] void throw_failure(
     const CollectiveCall& call, const ThreadsGroup& group, int64_t rank,
     const std::string& reason);
+
+/// Sets the modes of a rank's thread: those of the thread that started it, but
+/// backward runs on the rank's own thread (one thread per device could not
+/// serve ranks that wait for each other), views replay, and autocast keeps no
+/// casts (it makes them under a lock of the process, where a rank that had to
+/// wait for another one would wait for ever).
+void set_rank_modes(int intra_op_threads);
 
 /// Returns the rank that this thread is, or null.
 const std::shared_ptr<ThreadsRank>& current_thread_rank();

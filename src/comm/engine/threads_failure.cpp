@@ -80,7 +80,7 @@ void ThreadsWorld::check_may_call(
         call, group, rank,
         "this rank's body has ended; make no calls after run_ranks()");
   }
-  if (!failure_.empty()) {
+  if (is_failed(group)) {
     throw_failure(call, group, rank, failure_);
   }
   if (!group.broken.empty()) {
@@ -88,6 +88,16 @@ void ThreadsWorld::check_may_call(
         call, group, rank,
         "the group is broken by an earlier failure: " + group.broken);
   }
+}
+
+// After a failure only groups that were rebuilt without the failed go on.
+bool ThreadsWorld::is_failed(const ThreadsGroup& group) const {
+  return !failure_.empty() &&
+         (group.generation == 0 ||
+          std::any_of(
+              group.ranks.begin(), group.ranks.end(), [&](int64_t rank) {
+                return ranks_[static_cast<size_t>(rank)].failed;
+              }));
 }
 
 void ThreadsWorld::block(
@@ -206,6 +216,7 @@ void ThreadsWorld::fail(int64_t rank, std::exception_ptr exception) {
   const std::string message = message_of(exception);
   const Lock lock(mutex_);
   ranks_[static_cast<size_t>(rank)].ended = true;
+  ranks_[static_cast<size_t>(rank)].failed = true;
   ++progress_;
   if (exception_ == nullptr) {
     exception_ = std::move(exception);
@@ -217,14 +228,10 @@ void ThreadsWorld::fail(int64_t rank, std::exception_ptr exception) {
   wake_all();
 }
 
-void ThreadsWorld::rethrow_failure() {
-  if (exception_ == nullptr) {
-    return;
-  }
-  const std::string who = "rank " + std::to_string(failed_rank_) + " of " +
-                          std::to_string(ranks_.size());
+void rethrow_with_rank(
+    const std::exception_ptr& exception, const std::string& who) {
   try {
-    std::rethrow_exception(std::exchange(exception_, nullptr));
+    std::rethrow_exception(exception);
   } catch (c10::Error& error) {
     error.add_context(who);
     throw;
@@ -232,6 +239,15 @@ void ThreadsWorld::rethrow_failure() {
     std::throw_with_nested(c10::Error(
         {__func__, __FILE__, __LINE__},
         who + " failed: " + message_of(std::current_exception())));
+  }
+}
+
+void ThreadsWorld::rethrow_failure() {
+  if (exception_ != nullptr) {
+    rethrow_with_rank(
+        std::exchange(exception_, nullptr),
+        "rank " + std::to_string(failed_rank_) + " of " +
+            std::to_string(ranks_.size()));
   }
 }
 

@@ -43,7 +43,8 @@ std::string conflict(const Operation& operation, size_t a, size_t b) {
   const CollectiveCall& call_a = *operation.calls[a];
   const CollectiveCall& call_b = *operation.calls[b];
   const std::string topic = disagreement(
-      call_a, static_cast<int64_t>(a), call_b, static_cast<int64_t>(b));
+      facts_of(call_a, static_cast<int64_t>(b)),
+      facts_of(call_b, static_cast<int64_t>(a)));
   if (!topic.empty()) {
     return "ranks disagree on " + topic + "; " + caller_text(operation, a) +
            ", " + caller_text(operation, b) +

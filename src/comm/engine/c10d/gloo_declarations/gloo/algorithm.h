@@ -1,0 +1,2 @@
+// Nothing of it is used; see gloo_declarations/README.md.
+#pragma once

@@ -1,0 +1,49 @@
+// A store as Gloo uses it while it connects: its waits can be stopped.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace tessera::detail {
+
+/// Looks into another store instead of waiting in it. A wait inside a store
+/// blocks the store for every thread of the process, and cannot be ended.
+class JoiningStore final : public ::c10d::Store {
+ public:
+  explicit JoiningStore(c10::intrusive_ptr<::c10d::Store> store);
+
+  /// Ends waits, now and later, by an error.
+  void stop() noexcept { stopped_ = true; }
+  /// Says that the place is joining.
+  void announce(int64_t place);
+  /// Returns when all `size` places have said so.
+  void wait_for_all(int64_t size);
+  /// Returns the places of `size` that have not said so.
+  std::vector<int64_t> absent(int64_t size);
+
+  c10::intrusive_ptr<::c10d::Store> clone() override;
+  void set(const std::string& key, const std::vector<uint8_t>& value) override;
+  std::vector<uint8_t> get(const std::string& key) override;
+  int64_t add(const std::string& key, int64_t value) override;
+  bool deleteKey(const std::string& key) override;
+  bool check(const std::vector<std::string>& keys) override;
+  int64_t getNumKeys() override;
+  void wait(const std::vector<std::string>& keys) override;
+  void wait(
+      const std::vector<std::string>& keys,
+      const std::chrono::milliseconds& timeout) override;
+
+ private:
+  /// Waits for a key. Once stopped, it ends after the grace.
+  void wait_until(const std::string& key, std::chrono::milliseconds grace);
+
+  c10::intrusive_ptr<::c10d::Store> store_;
+  std::atomic<bool> stopped_ = false;
+};
+
+}  // namespace tessera::detail

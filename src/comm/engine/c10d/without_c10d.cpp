@@ -1,0 +1,32 @@
+// Stands in for the c10d engine where LibTorch was built without it.
+#include <c10/util/Exception.h>
+#include <tessera/comm/from_process_group.h>
+
+#include "comm/engine/c10d/c10d_network.h"
+
+namespace c10d {
+class ProcessGroup : public c10::intrusive_ptr_target {};
+}  // namespace c10d
+
+namespace tessera {
+namespace {
+
+constexpr const char* kReason =
+    "this LibTorch was built without torch.distributed and Gloo; use the "
+    "engine mpi or threads, or another build of LibTorch";
+
+}  // namespace
+
+std::unique_ptr<detail::Network> detail::open_gloo_network(
+    const Launch& launch, std::chrono::milliseconds /*deadline*/) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "init: gloo, rank ", launch.rank, ": ", kReason);
+}
+
+Communicator from_process_group(
+    c10::intrusive_ptr<c10d::ProcessGroup> /*group*/,
+    std::chrono::milliseconds /*deadline*/) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "from_process_group: ", kReason);
+}
+
+}  // namespace tessera

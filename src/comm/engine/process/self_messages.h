@@ -1,0 +1,15 @@
+// Messages of a rank to itself, which no wire need carry.
+#pragma once
+
+#include <memory>
+
+#include "comm/engine/process/wire.h"
+
+namespace tessera::detail {
+
+/// Returns the wire with messages from `place` to itself kept in this process;
+/// a send is complete at once, since it leaves a copy.
+std::unique_ptr<Wire> with_self_messages(
+    std::unique_ptr<Wire> wire, int64_t place);
+
+}  // namespace tessera::detail
