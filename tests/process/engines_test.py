@@ -4,6 +4,7 @@ and what a job under mpirun does when one of them dies."""
 import contextlib
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -91,22 +92,28 @@ class Deaths(unittest.TestCase):
 
     @unittest.skipUnless(HAS_MPI, "there is no mpirun or no engine for it")
     def test_mpirun_ends_the_job_and_names_the_rank(self):
-        for victim in (0, 2, 3):
+        # 100 random moments in the long form.
+        trials = 100 if os.environ.get("TESSERA_LONG") else 3
+        choice = random.Random(5)
+        times = []
+        for _ in range(trials):
+            victim = choice.randrange(4)
             command = [MPIRUN, "--oversubscribe", "-n", "4", f"{BIN}/endless_probe"]
             if os.geteuid() == 0:
                 command.insert(1, "--allow-run-as-root")
             with started(command) as job:
                 processes = self.processes_of(job, 4)
-                time.sleep(0.1 * victim)
+                time.sleep(choice.random() * 0.3)
                 killed = time.monotonic()
                 os.kill(processes[victim], signal.SIGKILL)
                 output, _ = job.communicate(timeout=30)
-                took = time.monotonic() - killed
-            print(f"mpirun: the job is over {took:.2f} s after the death of rank "
-                  f"{victim}", flush=True)
-            self.assertLess(took, 5)
+                times.append(time.monotonic() - killed)
+            self.assertLess(times[-1], 5)
             self.assertNotEqual(job.returncode, 0)
-            self.assertRegex(output, rf"rank {victim}\b")
+            # Not what the probe says, but mpirun.
+            self.assertRegex(output, rf"process rank {victim} .*signal 9")
+        print(f"mpirun: {trials} kills, the job is over after at most "
+              f"{max(times):.2f} s", flush=True)
 
 
 if __name__ == "__main__":
