@@ -177,8 +177,7 @@ std::optional<Launch> find_launch(const Environment& get) {
     }
   }
   TORCH_CHECK_VALUE(
-      get("PMIX_RANK").empty() || get("PMIX_RANK") == "0" ||
-          !get("TESSERA_WORLD_SIZE").empty(),
+      get("PMIX_RANK").empty() || get("PMIX_RANK") == "0",
       "init: PMIX_RANK=", get("PMIX_RANK"),
       " says that this is one of several processes, but nothing says of how "
       "many; set RANK and WORLD_SIZE");

@@ -35,12 +35,4 @@ void Scratch::give_back(at::Tensor memory) {
       free_.end());
 }
 
-int64_t Scratch::kept_bytes() const {
-  int64_t kept = 0;
-  for (const at::Tensor& memory : free_) {
-    kept += memory.numel();
-  }
-  return kept;
-}
-
 }  // namespace tessera::detail

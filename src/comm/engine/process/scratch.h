@@ -18,7 +18,6 @@ class Scratch {
   at::Tensor take(int64_t bytes);
   /// Keeps the memory for a later take(); an undefined tensor is nothing.
   void give_back(at::Tensor memory);
-  int64_t kept_bytes() const;
 
  private:
   std::vector<at::Tensor> free_;  // the latest first
