@@ -1,0 +1,298 @@
+#include <rules/choose.h>
+
+#include <algorithm>
+#include <limits>
+
+#include <c10/util/Exception.h>
+#include <tessera/layout/layout.h>
+
+namespace tessera::detail {
+
+namespace {
+
+constexpr double kImpossible = std::numeric_limits<double>::infinity();
+
+// Note [Choosing per mesh dim]
+// A row holds for the pieces that other mesh dims leave as well as for whole
+// tensors, since it names no size. So every mesh dim can choose for itself, and
+// the price of a call is the sum of the prices per mesh dim. What couples them:
+// a tensor cannot be Partial in two ways, and cuts of one tensor dim must be
+// made in one order for all tensors.
+
+// A row with everything resolved for one mesh dim.
+struct Candidate {
+  const Row* row = nullptr;
+  Placement cut = Shard(0);  // how shards of the row are cut
+  int64_t size = 0;          // of the dims that it cuts
+  double cost = kImpossible;
+};
+
+Placement placed(const Cell& cell, int64_t dim, const Placement& cut) {
+  return cell.is_shard() ? cut.with_dim(dim) : cell.placement();
+}
+
+int64_t operand_dim(const Cell& cell, const Operand& operand) {
+  const int64_t dim = cell.dim();
+  return dim < 0 ? dim + operand.ndim() : dim;
+}
+
+bool are_compatible(ReduceOp a, ReduceOp b) {
+  const auto additive = [](ReduceOp op) {
+    return op == ReduceOp::kSum || op == ReduceOp::kAvg;
+  };
+  return a == b || (additive(a) && additive(b));
+}
+
+bool suits_dtype(ReduceOp op, c10::ScalarType dtype) {
+  if (op == ReduceOp::kAvg) {
+    return c10::isFloatingType(dtype) || c10::isComplexType(dtype);
+  }
+  if (op == ReduceOp::kMax || op == ReduceOp::kMin) {
+    return !c10::isComplexType(dtype);
+  }
+  return op != ReduceOp::kSum || dtype != c10::ScalarType::Bool;
+}
+
+class Chooser {
+ public:
+  Chooser(
+      const Rule& rule, const RuleCall& call, const MeshShape& mesh,
+      const MoveCost& cost)
+      : rule_(rule), call_(call), mesh_(mesh), cost_(cost) {
+    add_rows(rule, call, rows_);
+    outputs_ = call.output_count();
+    check_rows();
+    choice_.operands.resize(call.operands().size());
+    choice_.outputs.resize(outputs_);
+    choice_.cut_sizes.resize(outputs_);
+    if (rule.not_empty) {
+      for (const Operand& operand : call.operands()) {
+        least_.emplace_back(operand.shape.begin(), operand.shape.end());
+      }
+    }
+  }
+
+  RuleChoice take() {
+    choice_.local = rule_.local;
+    for (int64_t m = 0; m < mesh_.ndim(); ++m) {
+      Candidate best;
+      for (const Row& row : rows_.rows()) {
+        consider(row, m, best);
+      }
+      TORCH_INTERNAL_ASSERT(best.row != nullptr);
+      settle(best, m);
+    }
+    straighten_turns();
+    return std::move(choice_);
+  }
+
+ private:
+  void check_rows() const {
+    for (const Row& row : rows_.rows()) {
+      TORCH_CHECK_VALUE(
+          row.operands.size() == call_.operands().size() &&
+              (row.outputs.size() == outputs_ || row.outputs.size() == 1),
+          call_.schema().name(), ": a row of its rule must list ", outputs_,
+          " outputs and ", call_.operands().size(), " operands; got ",
+          to_string(row));
+    }
+  }
+
+  // Returns the size of the dims that a row cuts, -1 where it does not fit.
+  int64_t size_of_cut(const Row& row, int64_t m) const {
+    int64_t size = -2;
+    for (size_t i = 0; i < row.operands.size(); ++i) {
+      const Cell& cell = row.operands[i];
+      const Operand& operand = call_.operand(i);
+      if (!operand.defined || !cell.is_shard()) {
+        continue;
+      }
+      const int64_t d = operand_dim(cell, operand);
+      if (d < 0 || d >= operand.ndim()) {
+        return -1;
+      }
+      const int64_t here = operand.shape[static_cast<size_t>(d)];
+      if ((size >= 0 && here != size) || leaves_empty(i, d, m)) {
+        return -1;
+      }
+      size = here;
+    }
+    return size;
+  }
+
+  // Ceil chunks of the smallest piece so far: the last one may be empty.
+  bool leaves_empty(size_t operand, int64_t dim, int64_t m) const {
+    if (!rule_.not_empty) {
+      return false;
+    }
+    const int64_t least = least_[operand][static_cast<size_t>(dim)];
+    return least > 0 && smallest_chunk(least, mesh_.size(m)) == 0;
+  }
+  static int64_t smallest_chunk(int64_t size, int64_t parts) {
+    const int64_t chunk = (size + parts - 1) / parts;
+    return std::max<int64_t>(0, size - chunk * (parts - 1));
+  }
+
+  bool has_one_kind_of_partial(const Row& row) const {
+    for (size_t i = 0; i < row.operands.size(); ++i) {
+      const Cell& cell = row.operands[i];
+      if (cell.is_partial() && call_.operand(i).defined &&
+          (!suits_dtype(cell.op(), call_.operand(i).dtype) ||
+           !fits_partial(choice_.operands[i], cell.op()))) {
+        return false;
+      }
+    }
+    for (size_t o = 0; o < outputs_; ++o) {
+      const Cell& cell = output_cell(row, o);
+      if (cell.is_partial() && !fits_partial(choice_.outputs[o], cell.op())) {
+        return false;
+      }
+    }
+    return true;
+  }
+  static bool fits_partial(const Placements& before, ReduceOp op) {
+    return std::all_of(before.begin(), before.end(), [&](const Placement& p) {
+      return !p.is_partial() || are_compatible(p.reduce_op(), op);
+    });
+  }
+
+  static const Cell& output_cell(const Row& row, size_t o) {
+    return row.outputs.size() == 1 ? row.outputs[0] : row.outputs[o];
+  }
+
+  const Placement& now(size_t operand, int64_t m) const {
+    return (*call_.operand(operand).placements)[static_cast<size_t>(m)];
+  }
+
+  void consider(const Row& row, int64_t m, Candidate& best) const {
+    const int64_t size = size_of_cut(row, m);
+    if (size == -1 || !has_one_kind_of_partial(row)) {
+      return;
+    }
+    try_cut({&row, Shard(0), size}, m, best);
+    // Cuts that operands have already: strided, ragged, in another turn.
+    for (size_t i = 0; i < row.operands.size(); ++i) {
+      const Placement& p = now(i, m);
+      if (row.operands[i].is_shard() && call_.operand(i).defined &&
+          p.is_shard(operand_dim(row.operands[i], call_.operand(i))) &&
+          (p.kind() != Placement::Kind::kShard || p.order() >= 0)) {
+        try_cut({&row, p, size}, m, best);
+      }
+    }
+  }
+
+  void try_cut(Candidate candidate, int64_t m, Candidate& best) const {
+    candidate.cost = cost_of(candidate, m, best.cost);
+    if (candidate.cost < best.cost) {
+      best = candidate;
+    }
+  }
+
+  // Stops adding once the best price is passed.
+  double cost_of(const Candidate& candidate, int64_t m, double limit) const {
+    double sum = 0;
+    size_t written = 0;
+    for (size_t i = 0; i < call_.operands().size() && sum < limit; ++i) {
+      const Operand& operand = call_.operand(i);
+      if (!operand.defined) {
+        continue;
+      }
+      const Cell& cell = candidate.row->operands[i];
+      const Placement to =
+          placed(cell, operand_dim(cell, operand), candidate.cut);
+      sum += cost_(operand, now(i, m), to, m);
+      if (operand.written) {
+        sum += cost_(
+            operand, result_of_write(candidate, written++, to), now(i, m), m);
+      }
+    }
+    return sum;
+  }
+
+  // A written operand that the call returns ends in the output's placement.
+  Placement result_of_write(
+      const Candidate& candidate, size_t nth, const Placement& operand) const {
+    if (nth >= outputs_) {
+      return operand;
+    }
+    const Cell& cell = output_cell(*candidate.row, nth);
+    return cell.is_shard() ? operand : cell.placement();
+  }
+
+  void settle(const Candidate& best, int64_t m) {
+    const Row& row = *best.row;
+    for (size_t i = 0; i < call_.operands().size(); ++i) {
+      const Operand& operand = call_.operand(i);
+      const Cell& cell = row.operands[i];
+      const int64_t dim = operand_dim(cell, operand);
+      choice_.operands[i].push_back(
+          operand.defined ? placed(cell, dim, best.cut) : Replicate());
+      if (rule_.not_empty && operand.defined && cell.is_shard()) {
+        int64_t& least = least_[i][static_cast<size_t>(dim)];
+        least = smallest_chunk(least, mesh_.size(m));
+      }
+    }
+    for (size_t o = 0; o < outputs_; ++o) {
+      const Cell& cell = output_cell(row, o);
+      choice_.outputs[o].push_back(placed(cell, cell.dim(), best.cut));
+      choice_.cut_sizes[o].push_back(cell.is_shard() ? best.size : 0);
+    }
+    if (!row.local.empty()) {
+      choice_.local = row.local;
+    }
+    choice_.rows.push_back(row);
+  }
+
+  // Turns that came from different tensors need not fit together; then all cuts
+  // are made in the order of the mesh dims.
+  void straighten_turns() {
+    bool turned = false;
+    for (const Placements& placements : choice_.operands) {
+      for (const Placement& p : placements) {
+        turned = turned || p.order() >= 0;
+      }
+    }
+    if (!turned || all_fit()) {
+      return;
+    }
+    for (auto* side : {&choice_.operands, &choice_.outputs}) {
+      for (Placements& placements : *side) {
+        for (Placement& p : placements) {
+          p = p.order() >= 0 ? p.with_order(-1) : p;
+        }
+      }
+    }
+  }
+  bool all_fit() const {
+    for (size_t i = 0; i < choice_.operands.size(); ++i) {
+      const Operand& operand = call_.operand(i);
+      if (operand.defined) {
+        try {
+          Layout(operand.shape.vec(), mesh_, choice_.operands[i]);
+        } catch (const c10::Error&) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  const Rule& rule_;
+  const RuleCall& call_;
+  const MeshShape& mesh_;
+  const MoveCost& cost_;
+  Rows rows_;
+  size_t outputs_ = 0;
+  std::vector<std::vector<int64_t>> least_;  // smallest piece of each dim
+  RuleChoice choice_;
+};
+
+}  // namespace
+
+RuleChoice choose_rows(
+    const Rule& rule, const RuleCall& call, const MeshShape& mesh,
+    const MoveCost& cost) {
+  return Chooser(rule, call, mesh, cost).take();
+}
+
+}  // namespace tessera::detail

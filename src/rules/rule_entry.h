@@ -1,0 +1,94 @@
+// A rule as the table keeps it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/rules/rule_table.h>
+
+namespace tessera::detail {
+
+/// A row over Partial, from RuleGroup::also(): one letter per tensor.
+struct PartialRow {
+  std::vector<ReduceOp> ops;
+  std::string operands;  // of 'P', 'Q', 'R'
+  char output = 'P';
+};
+
+/// "Argument `name` is the size of a dim of an operand."
+struct SizeArgument {
+  std::string name;
+  size_t operand;
+  int64_t dim;
+};
+
+/// The strides of results.
+enum class ResultStrides : uint8_t {
+  kContiguous,
+  kLikeOperands,
+  kChannelsLast
+};
+
+struct Rule {
+  std::string name;
+  std::string form;
+  std::string text;
+  RowsFn rows = {};  // for one mesh dim; not set for views
+  ViewFn view = {};
+  std::vector<PartialRow> partial_rows = {};
+  std::optional<size_t> bias = {};
+  std::string shape_argument = {};
+  std::vector<SizeArgument> size_arguments = {};
+  std::string local = {};
+  bool not_empty = false;
+  /// Rows depend on no static argument, so that none belongs to a cache key.
+  bool ignores_arguments = false;
+  /// Operands broadcast against each other to the shape of all outputs.
+  bool is_pointwise = false;
+  ResultStrides strides = ResultStrides::kContiguous;
+};
+
+/// The rule that serves an operator.
+struct FoundRule {
+  const Rule* rule = nullptr;
+  /// The operator is a foreach variant: the rule holds for each index of its
+  /// lists.
+  bool per_element = false;
+};
+
+/// Returns the schemas of all overloads of a name: "aten::add".
+using OverloadsFn = std::function<std::vector<const c10::FunctionSchema*>(
+    const std::string& name)>;
+
+/// Finds the rule of an operator: its own, or that of the operator of which it
+/// is an in-place, out, _copy or foreach variant.
+FoundRule find_rule(
+    const RuleTable& table, const c10::FunctionSchema& schema,
+    const OverloadsFn& overloads);
+
+/// Returns the entry of a name as it is written in the table, or nullptr.
+const Rule* lookup_rule(const RuleTable& table, std::string_view name);
+
+/// Grows with every change of a table, so that what was found can be forgotten.
+uint64_t rules_generation();
+
+/// Adds all rows of a call: all replicated first, then those of the form, then
+/// those over Partial.
+void add_rows(const Rule& rule, const RuleCall& call, Rows& rows);
+
+/// Parses the text of RuleGroup::also().
+PartialRow parse_partial_row(std::string_view text);
+
+// The forms.
+RowsFn factor_rows(std::string_view text, const std::optional<size_t>& bias);
+void pointwise_rows(const RuleCall& call, Rows& rows);
+RowsFn reduction_rows(std::optional<ReduceOp> op);
+void along_rows(const RuleCall& call, Rows& rows);
+RowsFn leading_rows(int64_t trailing);
+
+/// Returns the dims that a call names in "dim" or "dims"; all where it names
+/// none.
+std::vector<bool> named_dims(const RuleCall& call, int64_t ndim);
+
+}  // namespace tessera::detail
