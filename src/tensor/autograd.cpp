@@ -225,7 +225,7 @@ at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options) {
   const auto& meta = detail::meta_of(tensor);
   // A view into a gathered copy is not this rank's memory: hand out a copy.
   at::Tensor local =
-      meta.whole ? detail::fresh_local(tensor).clone() : meta.local.detach();
+      meta.copy ? detail::fresh_local(tensor).clone() : meta.local.detach();
   record<ToLocalBackward>(local, tensor, meta.spec, std::move(gradient));
   return local;
 }

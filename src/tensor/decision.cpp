@@ -2,50 +2,287 @@
 
 #include <algorithm>
 
+#include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
+#include <tensor/decompositions.h>
 #include <tensor/movement.h>
+#include <tensor/ruled_call.h>
 #include <tensor/ways.h>
+#include <tessera/layout/notation.h>
 #include <tessera/tensor/machine_model.h>
 
 namespace tessera::detail {
 
 namespace {
 
-const char* reason_of(Way way, const OpTraits& traits, bool has_cut) {
-  switch (way) {
-    case Way::kSpecial:
-      return "a kernel of its own";
-    case Way::kOnShards:
-      return "elementwise, and all tensors have one layout";
-    case Way::kReplicated:
-      break;
+// Per argument: the return that gives it back, or -1. Written arguments and the
+// returns that are such come in the same order.
+std::vector<int32_t> returned_as(
+    const c10::FunctionSchema& schema, const OpTraits& traits) {
+  std::vector<int32_t> results(traits.arguments.size(), -1);
+  size_t next = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!schema.arguments()[i].alias_info() || !traits.arguments[i].written) {
+      continue;
+    }
+    while (next < schema.returns().size() &&
+           !(schema.returns()[next].alias_info() &&
+             schema.returns()[next].alias_info()->isWrite())) {
+      ++next;
+    }
+    if (next < schema.returns().size()) {
+      results[i] = static_cast<int32_t>(next++);
+    }
   }
-  if (!has_cut) {
-    return "all tensors are replicated";
-  }
-  return traits.is_elementwise
-             ? "elementwise, but the layouts differ or are Partial"
-             : "no sharding rule";
+  return results;
 }
 
-void add_moves(
-    const OpCall& call, const OpTraits& traits, Way way, MoveList& list) {
-  switch (way) {
-    case Way::kSpecial:
-      if (traits.special_moves != nullptr) {
-        traits.special_moves(call, list);
-      }
-      return;
-    case Way::kOnShards:
-      for (size_t i = 0; i < call.size(); ++i) {
-        for_each_tensor(
-            call.argument(i), [&](const at::Tensor& t) { list.fresh(i, t); });
-      }
-      return;
-    case Way::kReplicated:
-      add_replicated_moves(call, traits, list);
-      return;
-  }
+// The plans of all tensors of a call, numbered as in a rule; targets not set.
+std::vector<OperandPlan> operand_plans(
+    const OpCall& call, const OpTraits& traits) {
+  const std::vector<int32_t> results = returned_as(call.schema(), traits);
+  std::vector<OperandPlan> plans;
+  for_each_operand(call, traits, [&](const OperandAt& at) {
+    const ArgumentTraits& argument =
+        traits.arguments[static_cast<size_t>(at.argument)];
+    plans.push_back(
+        {.argument = at.argument,
+         .element = at.element,
+         .defined = at.tensor != nullptr && at.tensor->defined(),
+         .written = argument.written,
+         .out = argument.out,
+         .viewed = argument.viewed,
+         .result = results[static_cast<size_t>(at.argument)]});
+  });
+  return plans;
 }
+
+// The single output of a return, for all its elements.
+std::vector<OutputPlan> same_for_all(const Placements& placements) {
+  return {{placements, std::vector<int64_t>(placements.size(), 0)}};
+}
+
+std::string text_of(const Rule& rule, const std::vector<Row>& rows) {
+  std::string text = "rule " + rule.name + ":";
+  for (size_t m = 0; m < rows.size(); ++m) {
+    text += (m == 0 ? " " : " | ") + to_string(rows[m]);
+  }
+  return text;
+}
+
+std::string text_of(const Rule& rule, const ViewLayout& layout) {
+  std::string text = "rule " + rule.name + ": a view";
+  if (!layout.results.empty()) {
+    text += " -> " + to_string(layout.results[0].placements);
+  }
+  return text;
+}
+
+class Decider {
+ public:
+  Decider(const OpCall& call, const OpTraits& traits)
+      : call_(call), traits_(traits), mesh_(*call.mesh()) {
+    decision_->operands = operand_plans(call, traits);
+  }
+
+  DecisionPtr take() {
+    const FoundRule& found = traits_.rule;
+    if (traits_.decomposition != nullptr && is_expressed_by_others()) {
+      decision_->way = Way::kByOthers;
+      decision_->reason = "a dim that it works along is cut";
+      return decision_;
+    }
+    if (found.rule == nullptr) {
+      run_on_whole_values("no sharding rule");
+      decision_->is_fallback = has_cut_argument(call_);
+    } else if (found.rule->view) {
+      by_view(*found.rule);
+    } else if (found.per_element) {
+      by_elements(*found.rule);
+    } else {
+      by_rows(*found.rule);
+    }
+    finish();
+    return decision_;
+  }
+
+ private:
+  size_t return_count() const { return call_.schema().returns().size(); }
+  const MeshShape& mesh_shape() const { return mesh_.mesh_shape(); }
+
+  void run_on_whole_values(const char* reason) {
+    decision_->way = Way::kReplicated;
+    decision_->reason =
+        has_cut_argument(call_) ? reason : "all tensors are replicated";
+    for (OperandPlan& plan : decision_->operands) {
+      plan.target = replicated(mesh_);
+    }
+    decision_->outputs.assign(return_count(), same_for_all(replicated(mesh_)));
+  }
+
+  bool is_expressed_by_others() const {
+    return has_cut_argument(call_) &&
+           traits_.decomposition->applies(
+               RuledCall(call_, traits_, mesh_).call());
+  }
+
+  void by_rows(const Rule& rule) {
+    const RuledCall ruled(call_, traits_, mesh_);
+    const RuleCall call = ruled.call();
+    const RuleChoice choice =
+        choose_rows(rule, call, mesh_shape(), move_cost(mesh_));
+    decision_->way = Way::kByRule;
+    decision_->reason = text_of(rule, choice.rows);
+    decision_->strides = rule.strides;
+    for (size_t i = 0; i < choice.operands.size(); ++i) {
+      decision_->operands[i].target = choice.operands[i];
+    }
+    for (size_t o = 0; o < return_count(); ++o) {
+      decision_->outputs.push_back(
+          o < choice.outputs.size()
+              ? std::vector<
+                    OutputPlan>{{choice.outputs[o], choice.cut_sizes[o]}}
+              : same_for_all(replicated(mesh_)));
+    }
+    if (mesh_.coordinate()) {
+      prepare_local_call(
+          rule, call, choice, mesh_shape(), *mesh_.coordinate(), *decision_);
+    }
+  }
+
+  // Each index of the lists is a call of its own.
+  void by_elements(const Rule& rule) {
+    const RuledCall ruled(call_, traits_, mesh_);
+    decision_->way = Way::kByRule;
+    decision_->strides = rule.strides;
+    decision_->outputs.resize(return_count());
+    for (int32_t element = 0; element < ruled.list_length(); ++element) {
+      std::vector<size_t> numbers;
+      const std::vector<Operand> operands = ruled.element(element, numbers);
+      const RuleCall call = ruled.call(operands);
+      const RuleChoice choice =
+          choose_rows(rule, call, mesh_shape(), move_cost(mesh_));
+      if (element == 0) {
+        decision_->reason = text_of(rule, choice.rows) + ", per element";
+      }
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        decision_->operands[numbers[i]].target = choice.operands[i];
+      }
+      for (size_t o = 0; o < choice.outputs.size(); ++o) {
+        decision_->outputs[o].push_back(
+            {choice.outputs[o], choice.cut_sizes[o]});
+      }
+    }
+  }
+
+  void by_view(const Rule& rule) {
+    const RuledCall ruled(call_, traits_, mesh_);
+    const ViewLayout layout = rule.view(
+        ruled.call(), mesh_shape(),
+        mesh_.coordinate() ? &*mesh_.coordinate() : nullptr);
+    decision_->way = Way::kByRule;
+    decision_->reason = text_of(rule, layout);
+    OperandPlan& self = decision_->operands[0];
+    self.target = *ruled.call().self().placements;
+    for (size_t m = 0; m < self.target.size(); ++m) {
+      if (!layout.keeps[m]) {
+        self.target[m] = Replicate();
+      }
+    }
+    drop_turns(self.target);
+    decision_->views = layout.results;
+    decision_->local_arguments = layout.local_arguments;
+    for (size_t o = 0; o < return_count(); ++o) {
+      std::vector<OutputPlan> plans;
+      for (const ViewResult& result : layout.results) {
+        plans.push_back(
+            {result.placements,
+             std::vector<int64_t>(result.placements.size(), 0)});
+      }
+      decision_->outputs.push_back(std::move(plans));
+    }
+  }
+
+  // Without one of the cuts of a tensor dim the turns of the others are wrong.
+  void drop_turns(Placements& placements) const {
+    for (const Placement& p : placements) {
+      if (p.is_shard() && p.order() >= 0) {
+        break;
+      }
+      if (&p == &placements.back()) {
+        return;
+      }
+    }
+    try {
+      Layout(
+          spec_of(*tensor_at(call_, decision_->operands[0])).shape(),
+          mesh_shape(), placements);
+    } catch (const c10::Error&) {
+      placements = replicated(mesh_);
+    }
+  }
+
+  // Strides of results follow operands of their shape that agree on them.
+  void find_strides() {
+    const auto number = call_.schema().argumentIndexWithName("memory_format");
+    if (number) {
+      const c10::IValue& format = call_.argument(static_cast<size_t>(*number));
+      decision_->format = format.isNone() ? c10::MemoryFormat::Preserve
+                                          : format.toMemoryFormat();
+    }
+    bool agree = true;
+    for (const OperandPlan& plan : decision_->operands) {
+      const at::Tensor* t = tensor_at(call_, plan);
+      if (!plan.defined || plan.out || t->dim() == 0) {
+        continue;
+      }
+      const bool first = decision_->like_shape.empty();
+      if (first || t->numel() > c10::multiply_integers(decision_->like_shape)) {
+        decision_->like_shape = t->sizes().vec();
+        decision_->like_strides = t->strides().vec();
+        agree = first || agree;
+      } else if (t->sizes() == at::IntArrayRef(decision_->like_shape)) {
+        agree =
+            agree && t->strides() == at::IntArrayRef(decision_->like_strides);
+      }
+      if (decision_->strides == ResultStrides::kChannelsLast) {
+        break;  // the first operand alone decides
+      }
+    }
+    if (!agree) {
+      decision_->like_shape.clear();
+    }
+  }
+
+  void finish() {
+    if (decision_->strides != ResultStrides::kContiguous) {
+      find_strides();
+    }
+    bool direct = true;
+    for (OperandPlan& plan : decision_->operands) {
+      if (plan.out) {
+        direct = false;
+        continue;
+      }
+      if (plan.target.empty()) {
+        plan.target = replicated(mesh_);
+      }
+      if (!plan.defined) {
+        continue;
+      }
+      const at::Tensor& t = *tensor_at(call_, plan);
+      plan.moves = is_sharded(t) ? spec_of(t).placements() != plan.target
+                                 : plan.target != replicated(mesh_);
+      direct = direct && !plan.moves && (is_sharded(t) || !plan.written);
+    }
+    decision_->is_direct = direct;
+  }
+
+  const OpCall& call_;
+  const OpTraits& traits_;
+  const DeviceMesh mesh_;
+  std::shared_ptr<Decision> decision_ = std::make_shared<Decision>();
+};
 
 }  // namespace
 
@@ -57,16 +294,46 @@ bool has_cut_argument(const OpCall& call) {
   return found;
 }
 
-Choice choose_way(const OpCall& call, const OpTraits& traits) {
-  if (traits.special != nullptr) {
-    return {Way::kSpecial};
+DecisionPtr decide(const OpCall& call, const OpTraits& traits) {
+  try {
+    return Decider(call, traits).take();
+  } catch (const c10::IndexError& error) {
+    TORCH_CHECK_INDEX(
+        false, call.describe(), ": ", error.what_without_backtrace());
+  } catch (const c10::ValueError& error) {
+    TORCH_CHECK_VALUE(
+        false, call.describe(), ": ", error.what_without_backtrace());
   }
-  if (traits.is_elementwise) {
-    if (const at::Tensor* reference = shared_layout(call, traits)) {
-      return {Way::kOnShards, reference};
+}
+
+void prepare_local_call(
+    const Rule& rule, const RuleCall& call, const RuleChoice& choice,
+    const MeshShape& mesh, const std::vector<int64_t>& coordinate,
+    Decision& decision) {
+  const auto number = [&](const std::string& name) {
+    return static_cast<size_t>(*call.schema().argumentIndexWithName(name));
+  };
+  if (!rule.shape_argument.empty()) {
+    const Layout output(
+        call.integers(rule.shape_argument), mesh, choice.outputs[0]);
+    decision.local_arguments.emplace_back(
+        number(rule.shape_argument), output.local_shape(coordinate));
+  }
+  for (const SizeArgument& size : rule.size_arguments) {
+    const Layout operand(
+        call.operand(size.operand).shape.vec(), mesh,
+        choice.operands[size.operand]);
+    decision.local_arguments.emplace_back(
+        number(size.name),
+        operand.local_shape(coordinate)[static_cast<size_t>(size.dim)]);
+  }
+  decision.kernel = local_kernel(choice.local);
+  if (decision.kernel != nullptr) {
+    for (size_t i = 0; i < call.operands().size(); ++i) {
+      decision.layouts.emplace_back(
+          call.operand(i).shape.vec(), mesh, choice.operands[i]);
     }
   }
-  return {Way::kReplicated};
 }
 
 void MoveList::add(
@@ -78,38 +345,103 @@ void MoveList::add(
 }
 
 void MoveList::fresh(size_t argument, const at::Tensor& t) {
-  if (!is_sharded(t) || !moving_meta_of(t).whole) {
+  if (!is_sharded(t) || !moving_meta_of(t).copy) {
     return;
   }
-  const Whole& whole = *moving_meta_of(t).whole;
-  if (whole.is_stale() && refreshed_.insert(whole.shard.get()).second) {
-    const SpecPtr& source = whole.shard->spec;
-    add(argument, source, replicated(source->mesh()), /*is_refresh=*/true);
+  const Copy& copy = *moving_meta_of(t).copy;
+  if (copy.is_stale() && refreshed_.insert(&copy).second) {
+    add(argument, copy.shard->spec, copy.spec->placements(),
+        /*is_refresh=*/true);
   }
 }
 
 void MoveList::value(size_t argument, const at::Tensor& t) {
-  if (!is_sharded(t)) {
-    return;
-  }
-  if (spec_of(t).is_replicated()) {
-    fresh(argument, t);
-  } else {
-    add(argument, moving_meta_of(t).spec, replicated(spec_of(t).mesh()), false);
+  if (is_sharded(t)) {
+    shard(argument, t, replicated(spec_of(t).mesh()));
   }
 }
 
-void MoveList::whole(size_t argument, const at::Tensor& t) {
-  if (is_sharded(t) && moving_meta_of(t).cell) {
-    refreshed_.insert(moving_meta_of(t).cell.get());
+void MoveList::copy(
+    size_t argument, const at::Tensor& t, const Placements& target) {
+  if (!is_sharded(t)) {
+    return;
   }
-  value(argument, t);
+  if (const auto& cell = moving_meta_of(t).cell) {
+    for (const auto& known : cell->copies) {
+      const std::shared_ptr<Copy> live = known.lock();
+      if (live && live->spec->placements() == target) {
+        refreshed_.insert(live.get());
+      }
+    }
+  }
+  shard(argument, t, target);
 }
 
 void MoveList::shard(
     size_t argument, const at::Tensor& t, const Placements& target) {
   fresh(argument, t);
-  add(argument, moving_meta_of(t).spec, target, false);
+  if (is_sharded(t)) {
+    add(argument, moving_meta_of(t).spec, target, false);
+  }
+}
+
+void MoveList::back(
+    size_t argument, const at::Tensor& t, const Placements& result) {
+  if (!is_sharded(t)) {
+    return;
+  }
+  const DTensorSpec& spec = spec_of(t);
+  add(argument,
+      DTensorSpec::make(
+          spec.mesh(), result, spec.shape(), spec.strides(), spec.dtype()),
+      spec.placements(), false);
+}
+
+std::vector<Move> moves_of(
+    const OpCall& call, const OpTraits& traits, const Decision& decision) {
+  MoveList list;
+  if (decision.way == Way::kSpecial) {
+    if (traits.special_moves != nullptr) {
+      traits.special_moves(call, list);
+    }
+    return list.moves();
+  }
+  for (const OperandPlan& plan : decision.operands) {
+    if (!plan.defined || plan.out) {
+      continue;
+    }
+    const at::Tensor& t = *tensor_at(call, plan);
+    const auto argument = static_cast<size_t>(plan.argument);
+    plan.viewed&& plan.moves ? list.copy(argument, t, plan.target)
+                             : list.shard(argument, t, plan.target);
+  }
+  for (const OperandPlan& plan : decision.operands) {
+    if (plan.defined && plan.written) {
+      list.back(
+          static_cast<size_t>(plan.argument), *tensor_at(call, plan),
+          placements_after(decision, plan));
+    }
+  }
+  return list.moves();
+}
+
+const Placements& placements_after(
+    const Decision& decision, const OperandPlan& plan) {
+  return plan.result < 0 ? plan.target
+                         : decision
+                               .output(
+                                   static_cast<size_t>(plan.result),
+                                   static_cast<size_t>(plan.element))
+                               .placements;
+}
+
+bool communicates(const std::vector<Move>& moves) {
+  return std::any_of(moves.begin(), moves.end(), [](const Move& move) {
+    const RedistributePlan plan = plan_of(move);
+    return std::any_of(
+        plan.steps.begin(), plan.steps.end(),
+        [](const Step& step) { return communicates(step); });
+  });
 }
 
 bool communicates(const Step& step) {
@@ -134,27 +466,6 @@ RedistributePlan plan_of(
 
 RedistributePlan plan_of(const Move& move) {
   return plan_of(*move.source, move.source->mesh(), move.target);
-}
-
-bool Decision::communicates() const {
-  return std::any_of(moves.begin(), moves.end(), [](const Move& move) {
-    const RedistributePlan plan = plan_of(move);
-    return std::any_of(
-        plan.steps.begin(), plan.steps.end(),
-        [](const Step& step) { return detail::communicates(step); });
-  });
-}
-
-Decision decide(const OpCall& call, const OpTraits& traits) {
-  Decision decision;
-  decision.way = choose_way(call, traits).way;
-  const bool has_cut = has_cut_argument(call);
-  decision.reason = reason_of(decision.way, traits, has_cut);
-  decision.is_fallback = decision.way == Way::kReplicated && has_cut;
-  MoveList list;
-  add_moves(call, traits, decision.way, list);
-  decision.moves = list.moves();
-  return decision;
 }
 
 }  // namespace tessera::detail

@@ -2,9 +2,13 @@
 // and StrictMode ask here.
 #pragma once
 
+#include <memory>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
+#include <rules/choose.h>
+#include <tensor/local_kernels.h>
 #include <tensor/op_traits.h>
 #include <tessera/plan/redistribute_plan.h>
 
@@ -16,26 +20,107 @@ bool has_cut_argument(const OpCall& call);
 /// What a call runs on.
 enum class Way : uint8_t {
   kSpecial,    // a kernel of its own
-  kOnShards,   // the shards as they are
+  kByRule,     // shards, in the placements that a rule chose
+  kByOthers,   // calls of other operators
   kReplicated  // whole values
 };
 
-/// The way, and for kOnShards the tensor whose layout all others share.
-struct Choice {
-  Way way;
-  const at::Tensor* reference = nullptr;
+/// What becomes of one tensor argument, or element of a list.
+struct OperandPlan {
+  int32_t argument = 0;
+  int32_t element = 0;
+  bool defined = false;
+  bool written = false;
+  /// Written, and not read: an out tensor.
+  bool out = false;
+  /// Results show its memory.
+  bool viewed = false;
+  /// It must be in other placements before the call can run.
+  bool moves = false;
+  /// Which return of the schema it is returned as, -1 where it is not.
+  int32_t result = -1;
+  Placements target = {};
 };
 
-/// Returns the way of a call; every rank finds the same one.
-Choice choose_way(const OpCall& call, const OpTraits& traits);
+/// The placements of a result, and the global sizes of the dims that they cut.
+struct OutputPlan {
+  Placements placements;
+  std::vector<int64_t> cut_sizes;
+};
+
+/// How a call will be run. Depends on specs and static arguments only.
+struct Decision {
+  Way way = Way::kReplicated;
+  /// Why this way: "rule aten::mm: S(0), R -> S(0)".
+  std::string reason = {};
+  /// Whole values stand in for shards, since no rule serves the call.
+  bool is_fallback = false;
+
+  std::vector<OperandPlan> operands = {};
+  /// Per return of the schema: one for all elements, or one per element.
+  std::vector<std::vector<OutputPlan>> outputs = {};
+  ResultStrides strides = ResultStrides::kContiguous;
+  /// What results take their strides from: the shape, strides and memory format
+  /// that the operands agree on; no shape where they do not.
+  std::vector<int64_t> like_shape = {};
+  std::vector<int64_t> like_strides = {};
+  c10::MemoryFormat format = c10::MemoryFormat::Preserve;
+  /// Set for views, one per result: everything about it.
+  std::vector<ViewResult> views = {};
+  /// Static arguments of the call on this rank's shards, by number.
+  std::vector<std::pair<size_t, c10::IValue>> local_arguments = {};
+  /// How this rank runs its part; nullptr for the operator itself.
+  LocalKernel kernel = nullptr;
+  std::vector<Layout> layouts = {};  // of the operands, for the kernel
+  /// No tensor moves, so that shards are run as they are.
+  bool is_direct = false;
+  /// Per return and element: the spec of the last result, mostly that of the
+  /// next one too. Decisions belong to one thread.
+  mutable std::vector<std::vector<SpecPtr>> result_specs = {};
+
+  /// Returns the plan of an element of a return.
+  const OutputPlan& output(size_t result, size_t element) const {
+    const std::vector<OutputPlan>& plans = outputs[result];
+    return plans[plans.size() == 1 ? 0 : element];
+  }
+};
+
+/// Returns the placements of what stands in for a written tensor, after the
+/// call.
+const Placements& placements_after(
+    const Decision& decision, const OperandPlan& plan);
+
+/// Returns the spec of a result, of which `local` is this rank's part. Throws
+/// where that part has not the shape that the decision gives it.
+SpecPtr result_spec(
+    const Decision& decision, const OpCall& call, const DeviceMesh& mesh,
+    size_t result, size_t element, const at::Tensor& local);
+/// Returns the global shape of a result from the shape of this rank's part.
+std::vector<int64_t> result_shape(
+    const OutputPlan& output, c10::IntArrayRef local);
+/// Returns the strides of a result that is cut or Partial.
+std::vector<int64_t> result_strides(
+    const Decision& decision, const std::vector<int64_t>& shape);
+
+using DecisionPtr = std::shared_ptr<const Decision>;
+
+/// Decides a call; every rank decides alike.
+DecisionPtr decide(const OpCall& call, const OpTraits& traits);
+
+/// Returns what reaches the kernel of a rank at `coordinate` when a rule chose:
+/// static arguments and, where the rule names a kernel, layouts.
+void prepare_local_call(
+    const Rule& rule, const RuleCall& call, const RuleChoice& choice,
+    const MeshShape& mesh, const std::vector<int64_t>& coordinate,
+    Decision& decision);
 
 /// A tensor that must be in other placements before the call can run.
 struct Move {
   size_t argument;  // of the schema
   SpecPtr source;
   Placements target;
-  /// The argument is a view into a gathered copy that a write made stale, and
-  /// `source` is the tensor that is gathered again.
+  /// The argument is a view into a copy that a write made stale, and `source`
+  /// is the tensor that is copied again.
   bool is_refresh = false;
 };
 
@@ -47,10 +132,12 @@ class MoveList {
   void fresh(size_t argument, const at::Tensor& t);
   /// replicated_value(t)
   void value(size_t argument, const at::Tensor& t);
-  /// whole_of(t)
-  void whole(size_t argument, const at::Tensor& t);
+  /// copy_of(t, target)
+  void copy(size_t argument, const at::Tensor& t, const Placements& target);
   /// move_shard(fresh_local(t), spec, target)
   void shard(size_t argument, const at::Tensor& t, const Placements& target);
+  /// move_shard(...) of a result back to the placements of what is written
+  void back(size_t argument, const at::Tensor& t, const Placements& result);
 
   const std::vector<Move>& moves() const { return moves_; }
 
@@ -59,27 +146,14 @@ class MoveList {
       size_t argument, const SpecPtr& source, const Placements& target,
       bool is_refresh);
   std::vector<Move> moves_;
-  std::unordered_set<const ShardCell*> refreshed_;
+  std::unordered_set<const Copy*> refreshed_;
 };
 
-/// Adds what run_replicated() will move.
-void add_replicated_moves(
-    const OpCall& call, const OpTraits& traits, MoveList& list);
-
-/// How a call will be run.
-struct Decision {
-  Way way = Way::kReplicated;
-  /// Why this way: "elementwise, and all tensors have one layout".
-  const char* reason = "";
-  std::vector<Move> moves;
-  /// Whole values stand in for shards, since no rule serves the call.
-  bool is_fallback = false;
-
-  /// Tells whether ranks will talk to each other.
-  bool communicates() const;
-};
-
-Decision decide(const OpCall& call, const OpTraits& traits);
+/// Returns what a decided call will move now.
+std::vector<Move> moves_of(
+    const OpCall& call, const OpTraits& traits, const Decision& decision);
+/// Tells whether ranks talk to each other in these moves.
+bool communicates(const std::vector<Move>& moves);
 
 /// Returns the plan that execution follows; prepares nothing.
 RedistributePlan plan_of(

@@ -70,17 +70,10 @@ bool may_take_plain(const OpTraits& traits, const OpCall& call) {
          is_sharded(call.argument(0).toTensor());
 }
 
-void run(const OpCall& call, const OpTraits& traits) {
-  const Choice choice = choose_way(call, traits);
-  switch (choice.way) {
-    case Way::kSpecial:
-      return traits.special(call);
-    case Way::kOnShards:
-      return run_on_shards(call, *choice.reference);
-    case Way::kReplicated:
-      count_fallback(call);
-      return run_replicated(call, traits);
-  }
+const DecisionPtr& special_decision() {
+  static const auto* decision =
+      new DecisionPtr(new Decision{.way = Way::kSpecial});
+  return *decision;
 }
 
 // Backend level: every operator that reaches a sharded tensor below autograd.
@@ -104,16 +97,23 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   if (DryRun* dry = DryRun::current()) {
     return dry->take(call, traits);
   }
+  const DecisionPtr decision =
+      traits.special != nullptr ? special_decision() : decide(call, traits);
   if (is_strict()) {
-    check_strict(call, decide(call, traits));
+    check_strict(call, traits, *decision);
   }
   const CallCause cause(
       op.operator_name().name, op.operator_name().overload_name,
       CallCause::Reason::kImplied, &mesh);
   if (!mesh.coordinate() && !traits.needs_no_data) {
     run_outside(call, traits);
+  } else if (traits.special != nullptr) {
+    traits.special(call);
   } else {
-    run(call, traits);
+    if (decision->is_fallback) {
+      count_fallback(call);
+    }
+    run_decided(call, traits, *decision);
   }
 }
 
@@ -148,7 +148,7 @@ bool read_values(const OpCall& call) {
     dry->stop_at_values(call, moves);
   }
   if (is_strict()) {
-    check_strict(call, moves);
+    check_strict(call, moves.moves());
   }
   const DeviceMesh mesh = *call.mesh();
   const CallCause cause(

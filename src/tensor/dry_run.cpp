@@ -5,6 +5,7 @@
 
 #include <ATen/ops/empty_like.h>
 #include <c10/util/Exception.h>
+#include <tensor/decompositions.h>
 #include <tensor/torch_compat.h>
 #include <tensor/ways.h>
 #include <tessera/layout/notation.h>
@@ -31,7 +32,8 @@ struct NoHistory final : torch::autograd::Node {
 
 at::Tensor without_data(const at::Tensor& t) {
   const ShardedMeta& meta = moving_meta_of(t);
-  at::Tensor copy = wrap_without_data(meta.spec, t.device(), meta.whole);
+  at::Tensor copy =
+      wrap_without_data(meta.spec, t.device(), {meta.copy, meta.base});
   meta_of(copy).cell = meta.cell;
   if (t.requires_grad() && t.is_leaf()) {
     copy.set_requires_grad(true);
@@ -99,7 +101,21 @@ void DryRun::stop(std::string why) {
 }
 
 void DryRun::take(const OpCall& call, const OpTraits& traits) {
-  calls_.push_back({call.describe(), &call.schema(), decide(call, traits), {}});
+  DryCall dry{call.describe(), &call.schema(), Way::kSpecial, {}, {}, {}};
+  if (traits.special != nullptr) {
+    dry.reason = "a kernel of its own";
+    dry.moves = moves_of(call, traits, Decision{.way = Way::kSpecial});
+  } else {
+    const DecisionPtr decision = decide(call, traits);
+    dry.way = decision->way;
+    dry.reason = decision->reason;
+    dry.moves = moves_of(call, traits, *decision);
+  }
+  const Way way = dry.way;
+  calls_.push_back(std::move(dry));
+  if (way == Way::kByOthers) {
+    return traits.decomposition->run(call);
+  }
   if (traits.needs_no_data) {
     traits.special(call);
   } else if (returns_value(call.schema())) {
@@ -118,11 +134,13 @@ void DryRun::take(const OpCall& call, const OpTraits& traits) {
 }
 
 void DryRun::stop_at_values(const OpCall& call, const MoveList& moves) {
-  DryCall dry{call.describe(), &call.schema(), {}, {}};
-  dry.decision.way = Way::kSpecial;
-  dry.decision.reason = "ATen reads the values of an argument";
-  dry.decision.moves = moves.moves();
-  calls_.push_back(std::move(dry));
+  calls_.push_back(
+      {call.describe(),
+       &call.schema(),
+       Way::kSpecial,
+       "ATen reads the values of an argument",
+       moves.moves(),
+       {}});
   stop("what follows depends on those values");
 }
 

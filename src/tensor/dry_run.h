@@ -13,7 +13,9 @@ namespace tessera::detail {
 struct DryCall {
   std::string text;
   const c10::FunctionSchema* schema;
-  Decision decision;
+  Way way;
+  std::string reason;
+  std::vector<Move> moves;
   /// "f32[8, 2] R", one per result; none where they are not known.
   std::vector<std::string> results;
 };

@@ -58,8 +58,10 @@ const char* text_of(Way way) {
   switch (way) {
     case Way::kSpecial:
       return "runs in a way of its own: ";
-    case Way::kOnShards:
+    case Way::kByRule:
       return "runs on the shards: ";
+    case Way::kByOthers:
+      return "is made of calls of other operators: ";
     case Way::kReplicated:
       return "runs on whole values: ";
   }
@@ -69,8 +71,8 @@ const char* text_of(Way way) {
 void print_call(
     std::ostream& out, const detail::DryCall& call, int64_t rank,
     Total& total) {
-  out << text_of(call.decision.way) << call.decision.reason << '\n';
-  for (const detail::Move& move : call.decision.moves) {
+  out << text_of(call.way) << call.reason << '\n';
+  for (const detail::Move& move : call.moves) {
     out << call.schema->arguments()[move.argument].name() << ": "
         << to_string(move.source->placements()) << " -> "
         << to_string(move.target)

@@ -1,10 +1,128 @@
 #include <tensor/local_kernels.h>
 
+#include <limits>
+#include <optional>
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/sum.h>
 #include <c10/util/Exception.h>
+#include <rules/rule_entry.h>
 
 namespace tessera::detail {
 
 namespace {
+
+// The bounds of an integer type.
+int64_t largest_of(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::ScalarType::Byte:
+      return std::numeric_limits<uint8_t>::max();
+    case c10::ScalarType::Char:
+      return std::numeric_limits<int8_t>::max();
+    case c10::ScalarType::Short:
+      return std::numeric_limits<int16_t>::max();
+    case c10::ScalarType::Int:
+      return std::numeric_limits<int32_t>::max();
+    default:
+      return std::numeric_limits<int64_t>::max();
+  }
+}
+int64_t smallest_of(c10::ScalarType dtype) {
+  return dtype == c10::ScalarType::Byte ? 0 : -largest_of(dtype) - 1;
+}
+
+// The dims that a reduction names; all where it names none.
+std::vector<bool> reduced_dims(const OpCall& call, int64_t ndim) {
+  const torch::jit::Stack& stack = *call.stack();
+  const RuleCall rule_call(
+      call.schema(),
+      c10::ArrayRef<c10::IValue>(
+          stack.data() + stack.size() - call.size(), call.size()),
+      {});
+  return named_dims(rule_call, ndim);
+}
+
+bool is_true(const OpCall& call, const char* name) {
+  const auto number = call.schema().argumentIndexWithName(name);
+  return number && call.argument(static_cast<size_t>(*number)).isBool() &&
+         call.argument(static_cast<size_t>(*number)).toBool();
+}
+
+std::optional<c10::ScalarType> dtype_argument(const OpCall& call) {
+  const auto number = call.schema().argumentIndexWithName("dtype");
+  if (!number || call.argument(static_cast<size_t>(*number)).isNone()) {
+    return std::nullopt;
+  }
+  return call.argument(static_cast<size_t>(*number)).toScalarType();
+}
+
+// The sum of a part over the number of all elements: an addend of the mean.
+void mean_kernel(const LocalCall& local) {
+  const OpCall& call = local.call;
+  const std::vector<int64_t>& shape = local.operands[0].shape();
+  const at::Tensor self = call.argument(0).toTensor();
+  const std::vector<bool> reduced = reduced_dims(call, self.dim());
+  std::vector<int64_t> dims;
+  int64_t count = 1;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (reduced[d]) {
+      dims.push_back(static_cast<int64_t>(d));
+      count *= shape[d];
+    }
+  }
+  const at::Tensor sum =
+      at::sum(self, dims, is_true(call, "keepdim"), dtype_argument(call));
+  call.finish(sum.div(count));
+}
+
+// What a reduction of no elements must give so that others decide.
+at::Scalar identity_of(const OpCall& call, c10::ScalarType dtype) {
+  const std::string& name = call.op().operator_name().name;
+  if (name.find("norm") != std::string::npos) {
+    const auto number = call.schema().argumentIndexWithName("ord");
+    const auto other = call.schema().argumentIndexWithName("p");
+    const auto at = static_cast<size_t>(number ? *number : other.value());
+    const bool smallest = call.argument(at).isScalar() &&
+                          call.argument(at).toScalar().toDouble() < 0;
+    return smallest ? std::numeric_limits<double>::infinity() : 0.0;
+  }
+  const bool wants_max = name.find("max") != std::string::npos;
+  if (dtype == c10::ScalarType::Bool) {
+    return !wants_max;
+  }
+  if (c10::isFloatingType(dtype)) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return wants_max ? -infinity : infinity;
+  }
+  return wants_max ? smallest_of(dtype) : largest_of(dtype);
+}
+
+// A reduction that ATen refuses over no elements.
+void identity_kernel(const LocalCall& local) {
+  const OpCall& call = local.call;
+  const at::Tensor self = call.argument(0).toTensor();
+  const std::vector<bool> reduced = reduced_dims(call, self.dim());
+  const bool keeps = is_true(call, "keepdim");
+  bool empty = false;
+  std::vector<int64_t> shape;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (!reduced[static_cast<size_t>(d)]) {
+      shape.push_back(self.size(d));
+    } else {
+      empty = empty || self.size(d) == 0;
+      if (keeps) {
+        shape.push_back(1);
+      }
+    }
+  }
+  if (!empty) {
+    return call.op().callBoxed(call.stack());
+  }
+  const c10::ScalarType dtype =
+      dtype_argument(call).value_or(self.scalar_type());
+  call.finish(
+      at::full(shape, identity_of(call, dtype), self.options().dtype(dtype)));
+}
 
 struct Entry {
   std::string_view name;
@@ -12,7 +130,8 @@ struct Entry {
 };
 
 constexpr Entry kTable[] = {
-    {"operator", nullptr},
+    {"mean", mean_kernel},
+    {"identity", identity_kernel},
 };
 
 }  // namespace

@@ -28,6 +28,27 @@ void for_each_tensor(const c10::IValue& value, F f) {
   }
 }
 
+/// Replaces every element t of a list of tensors by f(t); None is an undefined
+/// tensor. The list is replaced whole, since the caller may hold it.
+template <class F>
+void map_elements(c10::IValue& value, F f) {
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> mapped;
+    for (const c10::IValue& element : value.toListRef()) {
+      mapped.push_back(f(element.toTensor()));
+    }
+    value = std::move(mapped);
+  } else if (value.isList()) {
+    c10::List<std::optional<at::Tensor>> mapped;
+    for (const c10::IValue& element : value.toListRef()) {
+      at::Tensor t = f(element.isTensor() ? element.toTensor() : at::Tensor());
+      mapped.push_back(
+          t.defined() ? std::optional<at::Tensor>(std::move(t)) : std::nullopt);
+    }
+    value = std::move(mapped);
+  }
+}
+
 /// Replaces every tensor t in a value by f(t). Lists are replaced whole, since
 /// the caller may hold them.
 template <class F>
@@ -107,7 +128,7 @@ class OpCall {
   }
 
   /// After the call: puts written tensors back where the op returns them, in
-  /// order, and every other defined result t becomes f(t).
+  /// order, and every other defined result t becomes f(t, return, element).
   template <class F>
   void map_results(const std::vector<at::Tensor>& tensors_written, F f) const {
     const auto& returns = schema().returns();
@@ -121,8 +142,11 @@ class OpCall {
         result = tensors_written[next++];
         continue;
       }
-      map_tensors(
-          result, [&](const at::Tensor& t) { return t.defined() ? f(t) : t; });
+      size_t element = 0;
+      map_tensors(result, [&](const at::Tensor& t) {
+        const size_t e = element++;
+        return t.defined() ? f(t, i, e) : t;
+      });
     }
   }
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include <ATen/core/enum_tag.h>
+#include <tensor/decompositions.h>
 #include <tensor/random/table.h>
 
 namespace tessera::detail {
@@ -12,28 +13,6 @@ namespace tessera::detail {
 namespace {
 
 std::atomic<uint64_t> removals{0};
-
-// Elementwise operators that LibTorch does not tag as pointwise.
-bool is_untagged_elementwise(std::string_view name) {
-  constexpr std::string_view kNames[] = {
-      "aten::clone",      "aten::_to_copy",   "aten::empty_like",
-      "aten::zeros_like", "aten::ones_like",  "aten::full_like",
-      "aten::fill_",      "aten::fill",       "aten::zero_",
-      "aten::zero",       "aten::alias_copy", "aten::detach_copy"};
-  for (std::string_view known : kNames) {
-    if (name == known) {
-      return true;
-    }
-  }
-  return false;
-}
-
-bool passes_partial(std::string_view name) {
-  return name == "aten::clone" || name == "aten::empty_like" ||
-         name == "aten::alias_copy" || name == "aten::detach_copy" ||
-         name == "aten::alias" || name == "aten::detach" ||
-         name == "aten::new_empty" || name == "aten::new_empty_strided";
-}
 
 bool returns_view(const c10::FunctionSchema& schema) {
   for (const auto& result : schema.returns()) {
@@ -55,34 +34,79 @@ bool returns_tensors(const c10::FunctionSchema& schema) {
   return true;
 }
 
-// Kernels of batch norms write their running statistics.
-uint64_t unsaid_writes(
-    std::string_view name, const c10::FunctionSchema& schema) {
-  uint64_t mask = 0;
-  if (name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" ||
-      name == "aten::miopen_batch_norm" ||
-      name == "aten::batch_norm_gather_stats" ||
-      name == "aten::batch_norm_gather_stats_with_counts") {
-    for (size_t i = 0; i < schema.arguments().size(); ++i) {
-      const std::string& argument = schema.arguments()[i].name();
-      if (argument == "running_mean" || argument == "running_var") {
-        mask |= uint64_t{1} << i;
-      }
+// Kernels of batch norms write their running statistics, and say so nowhere.
+bool is_unsaid_write(std::string_view name, const std::string& argument) {
+  return (argument == "running_mean" || argument == "running_var") &&
+         (name == "aten::native_batch_norm" ||
+          name == "aten::cudnn_batch_norm" ||
+          name == "aten::miopen_batch_norm" ||
+          name == "aten::batch_norm_gather_stats" ||
+          name == "aten::batch_norm_gather_stats_with_counts");
+}
+
+ArgumentTraits::Kind kind_of(const c10::TypePtr& type) {
+  const c10::TypePtr inner =
+      type->kind() == c10::TypeKind::OptionalType
+          ? type->castRaw<c10::OptionalType>()->getElementType()
+          : type;
+  if (inner->kind() == c10::TypeKind::TensorType) {
+    return ArgumentTraits::Kind::kTensor;
+  }
+  if (inner->kind() == c10::TypeKind::ListType &&
+      kind_of(inner->castRaw<c10::ListType>()->getElementType()) ==
+          ArgumentTraits::Kind::kTensor) {
+    return ArgumentTraits::Kind::kTensors;
+  }
+  return ArgumentTraits::Kind::kStatic;
+}
+
+std::vector<ArgumentTraits> argument_traits(
+    const c10::FunctionSchema& schema, bool is_view) {
+  std::vector<ArgumentTraits> traits;
+  for (const c10::Argument& argument : schema.arguments()) {
+    const auto* alias = argument.alias_info();
+    ArgumentTraits one;
+    one.kind = kind_of(argument.type());
+    one.written = (alias != nullptr && alias->isWrite()) ||
+                  is_unsaid_write(schema.name(), argument.name());
+    one.out = argument.is_out();
+    one.viewed = is_view && alias != nullptr;
+    traits.push_back(one);
+  }
+  return traits;
+}
+
+// All overloads by name, listed once: asking the dispatcher copies every name
+// that it knows.
+std::vector<const c10::FunctionSchema*> overloads_of(const std::string& name) {
+  thread_local std::unordered_multimap<std::string, c10::OperatorName> known;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  if (known.count(name) == 0) {
+    known.clear();
+    for (const c10::OperatorName& op : dispatcher.getAllOpNames()) {
+      known.emplace(op.name, op);
     }
   }
-  return mask;
+  std::vector<const c10::FunctionSchema*> schemas;
+  const auto [begin, end] = known.equal_range(name);
+  for (auto it = begin; it != end; ++it) {
+    if (const auto op = dispatcher.findSchema(it->second)) {
+      schemas.push_back(&op->schema());
+    }
+  }
+  return schemas;
 }
 
 OpTraits find_traits(const c10::OperatorHandle& op) {
-  const std::string_view name = op.operator_name().name;
   OpTraits traits;
   traits.is_view = returns_view(op.schema());
+  traits.arguments = argument_traits(op.schema(), traits.is_view);
   traits.is_random = op.hasTag(at::Tag::nondeterministic_seeded);
-  traits.is_elementwise =
-      !traits.is_view && !traits.is_random && returns_tensors(op.schema()) &&
-      (op.hasTag(at::Tag::pointwise) || is_untagged_elementwise(name));
-  traits.passes_partial = passes_partial(name) || traits.is_random;
-  traits.unsaid_writes = unsaid_writes(name, op.schema());
+  traits.decomposition = find_decomposition(op.operator_name());
+  traits.rule = find_rule(rules(), op.schema(), overloads_of);
+  traits.is_elementwise = traits.rule.rule != nullptr &&
+                          traits.rule.rule->is_pointwise && !traits.is_random &&
+                          returns_tensors(op.schema());
   find_special(op.operator_name(), traits);
   if (traits.is_random) {
     traits.special = random_kernel(op);
@@ -103,7 +127,8 @@ const OpTraits& traits_of(const c10::OperatorHandle& op) {
     std::unordered_map<const c10::FunctionSchema*, OpTraits> traits;
   };
   thread_local Cache cache;
-  const uint64_t now = removals.load(std::memory_order_relaxed);
+  const uint64_t now =
+      removals.load(std::memory_order_relaxed) + rules_generation();
   if (cache.removals != now) {
     cache.traits.clear();
     cache.removals = now;

@@ -1,6 +1,9 @@
 // What the dispatcher needs to know about an operator, found out once.
 #pragma once
 
+#include <vector>
+
+#include <rules/rule_entry.h>
 #include <tensor/op_call.h>
 
 namespace tessera::detail {
@@ -10,21 +13,33 @@ namespace tessera::detail {
 using SpecialKernel = void (*)(const OpCall&);
 
 class MoveList;
+struct Decomposition;
 /// Lists what such a kernel will move.
 using SpecialMoves = void (*)(const OpCall&, MoveList&);
 
+/// What an argument of a schema is to us.
+struct ArgumentTraits {
+  enum class Kind : uint8_t { kStatic, kTensor, kTensors };
+  Kind kind = Kind::kStatic;
+  /// The kernel writes it, whether its schema says so or not.
+  bool written = false;
+  bool out = false;
+  /// Results show its memory.
+  bool viewed = false;
+};
+
 struct OpTraits {
+  std::vector<ArgumentTraits> arguments;
+  /// Set where a call may be expressed by others.
+  const Decomposition* decomposition = nullptr;
+  /// The rule that serves the operator, its own or that of its base form.
+  FoundRule rule;
   /// The result shows memory of the first argument.
   bool is_view = false;
   /// Results depend on a generator.
   bool is_random = false;
-  /// Element i of each result depends on elements i of the arguments only, so
-  /// tensors of one layout can stay as they are.
+  /// Element i of each result depends on elements i of the arguments only.
   bool is_elementwise = false;
-  /// Holds for Partial tensors too.
-  bool passes_partial = false;
-  /// Bit i: the kernel writes argument i, though its schema does not say so.
-  uint64_t unsaid_writes = 0;
   /// The special kernel reads and writes no element, so it runs on ranks
   /// without data too.
   bool needs_no_data = false;

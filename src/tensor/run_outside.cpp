@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
+#include <tensor/decompositions.h>
 #include <tensor/movement.h>
 #include <tensor/random/table.h>
 #include <tensor/torch_compat.h>
@@ -60,14 +61,14 @@ at::Tensor no_data(const DTensorSpec& spec, c10::Device device) {
                           : at::empty({0}, options);
 }
 
-// Finds the spec that ranks of the mesh give results of its shape.
+// The spec that a kernel of its own gives results of its shape, on ranks of the
+// mesh.
 SpecPtr common_spec(const OpCall& call, const OpTraits& traits) {
-  if (traits.is_elementwise) {
-    const at::Tensor* reference = shared_layout(call, traits);
-    return reference != nullptr ? meta_of(*reference).spec : nullptr;
-  }
+  const bool passes_partial =
+      traits.is_random ||
+      call.op().operator_name().name.rfind("aten::new_empty", 0) == 0;
   SpecPtr common;
-  bool equal = traits.special != nullptr;
+  bool equal = true;
   call.for_each_argument_tensor([&](const at::Tensor& t) {
     if (!is_sharded(t) || t.dim() == 0) {
       return;
@@ -76,7 +77,7 @@ SpecPtr common_spec(const OpCall& call, const OpTraits& traits) {
     common = common ? common : spec;
     equal = equal && spec->placements() == common->placements() &&
             spec->shape() == common->shape() &&
-            (traits.passes_partial || !spec->layout().has_partial());
+            (passes_partial || !spec->layout().has_partial());
   });
   return equal ? common : nullptr;
 }
@@ -114,8 +115,8 @@ std::vector<at::Tensor> run_for_shapes_or_values(const OpCall& call) {
 }  // namespace
 
 at::Tensor wrap_without_data(
-    const SpecPtr& spec, c10::Device device, std::shared_ptr<Whole> whole) {
-  at::Tensor t = wrap(no_data(*spec, device), spec, std::move(whole));
+    const SpecPtr& spec, c10::Device device, Shown shown) {
+  at::Tensor t = wrap(no_data(*spec, device), spec, std::move(shown));
   if (spec->is_replicated() && spec->has_shard()) {
     t.unsafeGetTensorImpl()->set_sizes_and_strides(
         spec->shape(), spec->strides());
@@ -125,6 +126,36 @@ at::Tensor wrap_without_data(
 
 namespace {
 
+// The placements of results on ranks of the mesh.
+class ResultPlacements {
+ public:
+  ResultPlacements(const OpCall& call, const OpTraits& traits)
+      : mesh_(*call.mesh()) {
+    if (traits.special != nullptr) {
+      common_ = common_spec(call, traits);
+    } else {
+      decision_ = decide(call, traits);
+    }
+  }
+
+  Placements of(const at::Tensor& t, size_t result, size_t element) const {
+    if (decision_) {
+      Placements placements = decision_->output(result, element).placements;
+      for (Placement& p : placements) {
+        p = p.is_shard() && p.dim() < 0 ? p.with_dim(p.dim() + t.dim()) : p;
+      }
+      return placements;
+    }
+    const bool cut = common_ && t.sizes() == at::IntArrayRef(common_->shape());
+    return cut ? common_->placements() : replicated(mesh_);
+  }
+
+ private:
+  const DeviceMesh mesh_;
+  SpecPtr common_;
+  DecisionPtr decision_;
+};
+
 void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   const DeviceMesh mesh = *call.mesh();
   const c10::Device device(mesh.device_type());
@@ -133,7 +164,11 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
     skip_random(call);
   }
   check_returns_tensors(call);
-  const SpecPtr common = common_spec(call, traits);
+  if (traits.special == nullptr &&
+      decide(call, traits)->way == Way::kByOthers) {
+    return traits.decomposition->run(call);
+  }
+  const ResultPlacements placements(call, traits);
   const std::vector<at::Tensor> written = call.written();
   const std::vector<at::Tensor> values =
       may_compute ? run_for_shapes_or_values(call)
@@ -146,12 +181,11 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
       install(t, no_data(*spec, device), spec);
     }
   }
-  call.map_results(written, [&](const at::Tensor& t) {
-    const bool cut = common && t.sizes() == at::IntArrayRef(common->shape());
-    return wrap_without_data(
-        spec_outside(t, mesh, cut ? common->placements() : replicated(mesh)),
-        device);
-  });
+  call.map_results(
+      written, [&](const at::Tensor& t, size_t result, size_t element) {
+        return wrap_without_data(
+            spec_outside(t, mesh, placements.of(t, result, element)), device);
+      });
 }
 
 }  // namespace

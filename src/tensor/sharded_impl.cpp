@@ -5,6 +5,7 @@
 #include <tensor/dispatch.h>
 #include <tensor/execute.h>
 #include <tensor/movement.h>
+#include <tensor/strides.h>
 
 namespace tessera::detail {
 
@@ -57,31 +58,59 @@ at::Tensor make_wrapper(
   attach(impl, local, spec, std::move(meta));
   impl->_set_conj(local.is_conj());
   impl->_set_neg(local.is_neg());
-  const auto& whole =
-      static_cast<ShardedMeta*>(impl->get_backend_meta())->whole;
-  if (!whole && !t.is_inference() && !local.is_inference()) {
+  const auto& copy = static_cast<ShardedMeta*>(impl->get_backend_meta())->copy;
+  if (!copy && !t.is_inference() && !local.is_inference()) {
     impl->set_version_counter(local.unsafeGetTensorImpl()->version_counter());
   }
   return t;
 }
 
-at::Tensor gather_whole(const at::Tensor& local, const DTensorSpec& spec) {
-  at::Tensor value = move_shard(local, spec, replicated(spec.mesh()));
+// Views compute with strides, so a copy of a whole tensor has the tensor's, and
+// one of a part is dense in the same order of dims.
+at::Tensor moved(
+    const at::Tensor& local, const DTensorSpec& spec,
+    const Placements& target) {
+  at::Tensor value = move_shard(local, spec, target);
   const bool own_memory = !value.is_same(local);
-  if (own_memory && value.strides() == at::IntArrayRef(spec.strides())) {
+  const bool whole = value.sizes() == at::IntArrayRef(spec.shape());
+  const std::vector<int64_t> strides =
+      whole ? spec.strides() : dense_strides(value.sizes(), spec.strides());
+  if (own_memory && value.strides() == at::IntArrayRef(strides)) {
     return value;
   }
-  // Views compute with the global strides, so the copy must have them.
-  return at::empty_strided(spec.shape(), spec.strides(), value.options())
+  return at::empty_strided(value.sizes(), strides, value.options())
       .copy_(value);
 }
 
-void refresh(Whole& whole) {
-  const ShardCell& shard = *whole.shard;
-  if (whole.is_stale()) {
-    whole.value.copy_(gather_whole(shard.local, *shard.spec));
-    whole.generation = shard.generation();
+void refresh(Copy& copy) {
+  const ShardCell& shard = *copy.shard;
+  if (copy.is_stale()) {
+    if (shard.of) {
+      refresh(*shard.of);
+    }
+    copy.value.copy_(moved(shard.local, *shard.spec, copy.spec->placements()));
+    copy.generation = shard.generation();
   }
+}
+
+const ShardedMeta& root_of(const ShardedMeta& meta) {
+  return meta.base ? *meta.base : meta;
+}
+
+std::shared_ptr<ShardCell> cell_of(const ShardedMeta& meta) {
+  if (!meta.cell) {
+    std::shared_ptr<uint64_t> writes;
+    if (meta.base) {
+      writes = cell_of(*meta.base)->writes;
+    } else if (meta.copy) {
+      writes = meta.copy->shard->writes;
+    } else {
+      writes = std::make_shared<uint64_t>(0);
+    }
+    meta.cell = std::make_shared<ShardCell>(
+        ShardCell{meta.local, meta.spec, std::move(writes), {}, meta.copy});
+  }
+  return meta.cell;
 }
 
 void check_shard(const at::Tensor& local, const DTensorSpec& spec) {
@@ -92,24 +121,41 @@ void check_shard(const at::Tensor& local, const DTensorSpec& spec) {
 
 }  // namespace
 
-at::Tensor wrap(
-    const at::Tensor& local, const SpecPtr& spec,
-    std::shared_ptr<Whole> whole) {
+at::Tensor wrap(const at::Tensor& local, const SpecPtr& spec, Shown shown) {
   check_shard(local, *spec);
   return make_wrapper(
       local, spec,
-      c10::make_intrusive<ShardedMeta>(local, spec, std::move(whole)));
+      c10::make_intrusive<ShardedMeta>(
+          local, spec, std::move(shown.copy), std::move(shown.base)));
 }
 
 at::Tensor wrap_replicated(
-    const at::Tensor& local, const DeviceMesh& mesh,
-    std::shared_ptr<Whole> whole) {
+    const at::Tensor& local, const DeviceMesh& mesh, Shown shown) {
   return wrap(
       local,
       DTensorSpec::make(
           mesh, replicated(mesh), local.sizes().vec(), local.strides().vec(),
           local.scalar_type()),
-      std::move(whole));
+      std::move(shown));
+}
+
+at::Tensor wrap_view(
+    const at::Tensor& local, const SpecPtr& spec, const at::Tensor& source,
+    std::shared_ptr<Copy> copy) {
+  auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
+      source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
+  if (!local.is_inference() && !meta->local.is_inference()) {
+    local.unsafeGetTensorImpl()->set_version_counter(
+        meta->local.unsafeGetTensorImpl()->version_counter());
+  }
+  Shown shown;
+  shown.copy = copy ? std::move(copy) : meta->copy;
+  if (!shown.copy) {
+    shown.base = meta->base ? meta->base : std::move(meta);
+  }
+  at::Tensor view = wrap(local, spec, std::move(shown));
+  follow_source(view, source);
+  return view;
 }
 
 void settle(const ShardedMeta& meta) {
@@ -151,58 +197,69 @@ void install(
   }
   attach(
       impl, local, spec,
-      c10::make_intrusive<ShardedMeta>(local, spec, nullptr));
+      c10::make_intrusive<ShardedMeta>(local, spec, nullptr, nullptr));
 }
 
 const at::Tensor& fresh_local(const at::Tensor& t) {
   const ShardedMeta& meta = meta_of(t);
-  if (meta.whole) {
-    refresh(*meta.whole);
+  if (meta.copy) {
+    refresh(*meta.copy);
   }
   return meta.local;
 }
 
-std::shared_ptr<Whole> whole_of(const at::Tensor& t) {
+std::shared_ptr<Copy> copy_of(const at::Tensor& t, const Placements& target) {
   const ShardedMeta& meta = meta_of(t);
-  if (!meta.cell) {
-    meta.cell =
-        std::make_shared<ShardCell>(ShardCell{meta.local, meta.spec, 0, {}});
-  }
-  // Gathers even where a view keeps a copy that is up to date: views may live
+  const std::shared_ptr<ShardCell> cell = cell_of(meta);
+  // Copies even where a view keeps a copy that is up to date: views may live
   // longer on one rank than on another, and all must communicate alike.
-  at::Tensor value = gather_whole(meta.cell->local, *meta.spec);
-  std::shared_ptr<Whole> whole = meta.cell->whole.lock();
-  if (whole) {
-    whole->value.copy_(value);
-    whole->generation = meta.cell->generation();
-  } else {
-    whole = std::make_shared<Whole>(
-        Whole{std::move(value), meta.cell, meta.cell->generation()});
-    meta.cell->whole = whole;
+  at::Tensor value = moved(fresh_local(t), *meta.spec, target);
+  std::erase_if(
+      cell->copies, [](const auto& known) { return known.expired(); });
+  for (const auto& known : cell->copies) {
+    const std::shared_ptr<Copy> copy = known.lock();
+    if (copy && copy->spec->placements() == target) {
+      copy->value.copy_(value);
+      copy->generation = cell->generation();
+      return copy;
+    }
   }
-  return whole;
+  SpecPtr spec = DTensorSpec::make(
+      meta.spec->mesh(), target, meta.spec->shape(), meta.spec->strides(),
+      meta.spec->dtype());
+  auto copy = std::make_shared<Copy>(
+      Copy{std::move(value), std::move(spec), cell, cell->generation()});
+  cell->copies.push_back(copy);
+  return copy;
 }
 
 void after_write(const at::Tensor& t) {
   const ShardedMeta& meta = meta_of(t);
-  if (meta.whole) {
-    after_write(*meta.whole);
-  } else if (meta.cell) {
-    ++meta.cell->writes;
+  if (meta.copy) {
+    return after_write(*meta.copy);
+  }
+  if (const auto& cell = root_of(meta).cell) {
+    ++*cell->writes;
   }
 }
 
-void after_write(Whole& whole) {
-  ShardCell& shard = *whole.shard;
-  shard.local.copy_(cut_shard(whole.value, *shard.spec));
-  ++shard.writes;
-  whole.generation = shard.generation();
+void after_write(Copy& copy) {
+  ShardCell& shard = *copy.shard;
+  shard.local.copy_(
+      move_shard(copy.value, *copy.spec, shard.spec->placements()));
+  if (shard.of) {
+    after_write(*shard.of);
+  } else {
+    ++*shard.writes;
+  }
+  copy.generation = shard.generation();
 }
 
 at::Tensor replicated_value(const at::Tensor& t) {
   const ShardedMeta& meta = meta_of(t);
-  return meta.spec->is_replicated() ? fresh_local(t)
-                                    : gather_whole(meta.local, *meta.spec);
+  return meta.spec->is_replicated()
+             ? fresh_local(t)
+             : moved(fresh_local(t), *meta.spec, replicated(meta.spec->mesh()));
 }
 
 }  // namespace tessera::detail

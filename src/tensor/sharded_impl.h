@@ -8,13 +8,14 @@
 // shard that is there.
 //
 // Note [Views of shards]
-// A view that the shard itself can show (alias, detach, any view of a
-// replicated tensor) shares the shard's memory. Every other view is taken of a
-// gathered copy of the whole tensor: a `Whole`, shared by all such views. A
-// write through one of them is cut back into the shard at once; a write to the
-// shard makes the copy stale, and the next use of a view gathers it again. All
-// ranks run the same program, so all of them gather; whether one of them still
-// holds a view must not decide that.
+// A view that the shard itself can show (what a rule says, see rules/rule.h)
+// shares the shard's memory. Every other view is taken of a copy of the tensor
+// in placements that can show it, replicated where a cut is in the way: a
+// `Copy`, shared by all views that need those placements. A write through one
+// of them is cut back into the shard at once; a write to the shard makes the
+// copies stale, and the next use of a view copies again. All ranks run the same
+// program, so all of them do; whether one of them still holds a view must not
+// decide that.
 //
 // Note [Versions]
 // A sharded tensor and its shard have one version counter, so that autograd
@@ -23,6 +24,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DispatchKeySet.h>
@@ -35,24 +37,29 @@ constexpr c10::DispatchKey kShardedKey = c10::DispatchKey::PrivateUse3;
 constexpr c10::DispatchKey kShardedAutogradKey =
     c10::DispatchKey::AutogradPrivateUse3;
 
-struct Whole;
+struct Copy;
 
-/// The shard that views of a Whole write back to.
+/// The shard that views of a Copy write back to.
 struct ShardCell {
   at::Tensor local;
   SpecPtr spec;
-  uint64_t writes = 0;  // by our kernels
-  std::weak_ptr<Whole> whole;
+  /// Writes by our kernels, to the shard or to one that shows its memory.
+  std::shared_ptr<uint64_t> writes;
+  std::vector<std::weak_ptr<Copy>> copies;
+  /// Set where `local` is itself a view into a copy.
+  std::shared_ptr<Copy> of;
 
   /// Counts all writes, those through to_local() included.
   uint64_t generation() const {
-    return writes + (local.is_inference() ? 0 : local._version());
+    return *writes + (local.is_inference() ? 0 : local._version());
   }
 };
 
-/// A gathered copy of a sharded tensor, as of one generation of its shard.
-struct Whole {
+/// A copy of a sharded tensor in other placements, as of one generation of its
+/// shard.
+struct Copy {
   at::Tensor value;
+  SpecPtr spec;
   std::shared_ptr<ShardCell> shard;
   uint64_t generation = 0;
 
@@ -64,15 +71,21 @@ struct Whole {
 struct PendingMove;
 
 struct ShardedMeta final : c10::BackendMeta {
-  ShardedMeta(at::Tensor shard, SpecPtr layout, std::shared_ptr<Whole> seen)
+  ShardedMeta(
+      at::Tensor shard, SpecPtr layout, std::shared_ptr<Copy> seen,
+      c10::intrusive_ptr<ShardedMeta> shown)
       : local(std::move(shard)),
         spec(std::move(layout)),
-        whole(std::move(seen)) {}
+        copy(std::move(seen)),
+        base(std::move(shown)) {}
   const at::Tensor local;
   const SpecPtr spec;
-  /// Set where `local` is a view into a gathered copy of another tensor.
-  const std::shared_ptr<Whole> whole;
-  /// Made when the first Whole of this shard is; not part of the value.
+  /// Set where `local` is a view into a copy of another tensor.
+  const std::shared_ptr<Copy> copy;
+  /// Set where `local` shows the memory of another tensor's shard, which is no
+  /// such view itself.
+  const c10::intrusive_ptr<ShardedMeta> base;
+  /// Made when the first Copy of this shard is; not part of the value.
   mutable std::shared_ptr<ShardCell> cell;
   /// Set while an asynchronous move fills `local`; see meta_of().
   mutable std::shared_ptr<PendingMove> pending;
@@ -102,15 +115,22 @@ inline const DTensorSpec& spec_of(const at::Tensor& t) {
   return *moving_meta_of(t).spec;
 }
 
+/// What a view shows: a copy, or the memory of another tensor's shard.
+struct Shown {
+  std::shared_ptr<Copy> copy = nullptr;
+  c10::intrusive_ptr<ShardedMeta> base = nullptr;
+};
+
 /// Makes a sharded tensor of a shard. A replicated spec takes the shard's own
 /// strides and offset, so that views agree.
-at::Tensor wrap(
-    const at::Tensor& local, const SpecPtr& spec,
-    std::shared_ptr<Whole> whole = nullptr);
+at::Tensor wrap(const at::Tensor& local, const SpecPtr& spec, Shown shown = {});
 /// Makes a replicated tensor of a plain one.
 at::Tensor wrap_replicated(
-    const at::Tensor& local, const DeviceMesh& mesh,
-    std::shared_ptr<Whole> whole = nullptr);
+    const at::Tensor& local, const DeviceMesh& mesh, Shown shown = {});
+/// Makes a view of `source` of a local view: of its shard, or of a copy.
+at::Tensor wrap_view(
+    const at::Tensor& local, const SpecPtr& spec, const at::Tensor& source,
+    std::shared_ptr<Copy> copy = nullptr);
 /// Makes a second tensor over the same meta.
 at::Tensor wrap_shared(const at::Tensor& t);
 
@@ -124,12 +144,13 @@ void install(const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec);
 
 /// Returns the shard for reading: gathered again where a write made it stale.
 const at::Tensor& fresh_local(const at::Tensor& t);
-/// Gathers a tensor that is not replicated, into the copy that its views share.
-std::shared_ptr<Whole> whole_of(const at::Tensor& t);
+/// Copies a tensor into other placements; its views share the copy. The copy's
+/// strides follow those of the tensor.
+std::shared_ptr<Copy> copy_of(const at::Tensor& t, const Placements& target);
 /// Says that the shard (or what fresh_local() returned) has been written.
 void after_write(const at::Tensor& t);
-/// Says that `whole`, from whole_of(), has been written.
-void after_write(Whole& whole);
+/// Says that a copy, from copy_of(), has been written.
+void after_write(Copy& copy);
 /// Returns the whole value, plain; may share memory with the tensor.
 at::Tensor replicated_value(const at::Tensor& t);
 

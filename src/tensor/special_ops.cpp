@@ -194,7 +194,7 @@ void metadata_kernel(const OpCall& call) {
   const at::Tensor self = call.argument(0).toTensor();
   const DTensorSpec& old = spec_of(self);
   TORCH_CHECK_VALUE(
-      !meta_of(self).whole, call.describe(),
+      !meta_of(self).copy && !meta_of(self).base, call.describe(),
       ": self is a view of a sharded tensor, whose shape cannot change in "
       "place; use the operator without the underscore");
   const DimMap map = dim_map(call, self);
@@ -243,7 +243,7 @@ void refuse_or_run_kernel(const OpCall& call) {
       replicated, call.describe(),
       ": a sharded tensor cannot change its memory in place; make a new one, "
       "or redistribute() to Replicate first");
-  run_replicated(call, traits_of(call.op()));
+  run_general(call, traits_of(call.op()));
 }
 
 }  // namespace

@@ -11,9 +11,10 @@ namespace tessera::detail {
 bool is_strict();
 
 /// Throws, or warns, when this thread's StrictMode forbids a call.
-void check_strict(const OpCall& call, const Decision& decision);
+void check_strict(
+    const OpCall& call, const OpTraits& traits, const Decision& decision);
 /// The same for moves that a call makes beside what decide() says.
-void check_strict(const OpCall& call, const MoveList& list);
+void check_strict(const OpCall& call, const std::vector<Move>& moves);
 /// The same for a leaf's gradient that must change its placements.
 void check_strict_gradient(const SpecPtr& gradient, const DTensorSpec& leaf);
 

@@ -94,26 +94,27 @@ void refuse(const std::string& text) {
 
 }  // namespace
 
-void check_strict(const OpCall& call, const Decision& decision) {
+void check_strict(
+    const OpCall& call, const OpTraits& traits, const Decision& decision) {
+  const std::vector<Move> moves = moves_of(call, traits, decision);
   if (innermost->fallbacks && decision.is_fallback) {
     refuse(c10::str(
         call.describe(), ": StrictMode forbids fallbacks, and this call runs ",
-        "on whole values: ", decision.reason, "; ",
-        price_of(&call, decision.moves),
+        "on whole values: ", decision.reason, "; ", price_of(&call, moves),
         "; redistribute() the arguments to Replicate first"));
-  } else if (innermost->communication && decision.communicates()) {
-    refuse(c10::str(
-        call.describe(), ": StrictMode forbids implied communication; ",
-        price_of(&call, decision.moves),
-        "; redistribute() the arguments first, or let StrictMode(",
-        "{.communication = false}) allow it here"));
+  } else {
+    check_strict(call, moves);
   }
 }
 
-void check_strict(const OpCall& call, const MoveList& list) {
-  Decision decision;
-  decision.moves = list.moves();
-  check_strict(call, decision);
+void check_strict(const OpCall& call, const std::vector<Move>& moves) {
+  if (innermost->communication && communicates(moves)) {
+    refuse(c10::str(
+        call.describe(), ": StrictMode forbids implied communication; ",
+        price_of(&call, moves),
+        "; redistribute() the arguments first, or let StrictMode(",
+        "{.communication = false}) allow it here"));
+  }
 }
 
 void check_strict_gradient(const SpecPtr& gradient, const DTensorSpec& leaf) {
@@ -121,16 +122,14 @@ void check_strict_gradient(const SpecPtr& gradient, const DTensorSpec& leaf) {
       !innermost->leaf_gradients) {
     return;
   }
-  Decision decision;
-  decision.moves.push_back({0, gradient, leaf.placements(), false});
-  if (decision.communicates()) {
+  const std::vector<Move> moves = {{0, gradient, leaf.placements(), false}};
+  if (communicates(moves)) {
     refuse(c10::str(
         "gradient of a leaf, ", to_string(leaf), ", rank ",
         leaf.mesh().world().rank(),
         ": StrictMode forbids implied communication, and the gradient has ",
         "other placements than its leaf; got ",
-        to_string(gradient->placements()), "; ",
-        price_of(nullptr, decision.moves),
+        to_string(gradient->placements()), "; ", price_of(nullptr, moves),
         "; StrictMode({.leaf_gradients = false}) allows it"));
   }
 }

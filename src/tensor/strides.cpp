@@ -47,6 +47,22 @@ bool is_non_overlapping(c10::IntArrayRef shape, c10::IntArrayRef strides) {
   return true;
 }
 
+std::vector<int64_t> dense_strides(
+    c10::IntArrayRef shape, c10::IntArrayRef like) {
+  std::vector<size_t> order(shape.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return like[a] > like[b];
+  });
+  std::vector<int64_t> strides(shape.size());
+  int64_t next = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    strides[order[i]] = next;
+    next *= std::max<int64_t>(shape[order[i]], 1);
+  }
+  return strides;
+}
+
 bool is_dense(c10::IntArrayRef shape, c10::IntArrayRef strides) {
   const std::vector<size_t> order = dims_by_stride(strides);
   int64_t expected = 1;

@@ -13,6 +13,11 @@ namespace tessera::detail {
 /// as in ATen.
 std::vector<int64_t> contiguous_strides(c10::IntArrayRef shape);
 
+/// Returns the strides of a dense tensor whose dims lie in memory in the order
+/// of `like`: [2, 3] like [1, 5] -> [1, 2].
+std::vector<int64_t> dense_strides(
+    c10::IntArrayRef shape, c10::IntArrayRef like);
+
 /// Tells whether the elements fill their memory once, in any dim order.
 bool is_dense(c10::IntArrayRef shape, c10::IntArrayRef strides);
 

@@ -1,19 +1,16 @@
 // The ways in which a call on sharded tensors can be run.
 #pragma once
 
-#include <tensor/op_traits.h>
+#include <tensor/decision.h>
 
 namespace tessera::detail {
 
-/// Returns the argument of an elementwise call whose layout all tensors have,
-/// so that it can run on the shards as they are; nullptr where there is none.
-const at::Tensor* shared_layout(const OpCall& call, const OpTraits& traits);
-/// Runs such a call; results have the layout of `reference`.
-void run_on_shards(const OpCall& call, const at::Tensor& reference);
+/// Decides a call and runs it, whether or not it has a kernel of its own.
+void run_general(const OpCall& call, const OpTraits& traits);
 
-/// Gathers every argument, runs the call on the whole values, and cuts what was
-/// written back into its shards. Always right; new results are replicated.
-void run_replicated(const OpCall& call, const OpTraits& traits);
+/// Runs a call as decided; this rank is in the mesh.
+void run_decided(
+    const OpCall& call, const OpTraits& traits, const Decision& decision);
 
 /// Gives the results of a call their specs on a rank outside the mesh, which
 /// holds no data and takes no part.
@@ -24,8 +21,7 @@ void run_for_specs(const OpCall& call, const OpTraits& traits);
 
 /// Makes a tensor that has a spec and no data, for run_for_specs().
 at::Tensor wrap_without_data(
-    const SpecPtr& spec, c10::Device device,
-    std::shared_ptr<Whole> whole = nullptr);
+    const SpecPtr& spec, c10::Device device, Shown shown = {});
 
 /// Returns the layout of a tensor that a call gave another shape: as before
 /// where that still fits, Replicate where not.

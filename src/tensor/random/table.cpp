@@ -128,12 +128,12 @@ void unlisted_kernel(const OpCall& call) {
     return call.finish(int64_t{0});  // the math form, whose dropout is ours
   }
   if (!draws(call)) {
-    return run_replicated(call, traits);
+    return run_general(call, traits);
   }
   check_no_fused_dropout(call);
   const OperationDraws draws_of_call(call);
   give_generator(call, call.mesh()->world().random_counters()->next());
-  run_replicated(call, traits);
+  run_general(call, traits);
 }
 
 bool is_drawn_by(const OpCall& call, SpecialKernel kernel) {

@@ -1,0 +1,33 @@
+// Operators that no row can serve where a dim that they work along is cut, and
+// that other operators express: a softmax is a maximum, a sum and a quotient.
+//
+// A rule keeps the rows for all other dims; a decomposition is taken where it
+// applies, and runs on sharded tensors, so that each of its calls is decided,
+// logged and explained by itself.
+#pragma once
+
+#include <string_view>
+
+#include <rules/rule_entry.h>
+#include <tensor/op_call.h>
+
+namespace tessera::detail {
+
+struct Decomposition {
+  /// "aten::_softmax"; the full name, with overload.
+  std::string_view op;
+  /// Tells whether to take it for a call; every rank must say the same.
+  bool (*applies)(const RuleCall&);
+  /// Takes the arguments off the stack and leaves the results; runs below
+  /// autograd, on sharded tensors.
+  void (*run)(const OpCall&);
+};
+
+/// Returns the decomposition of an operator, or nullptr.
+const Decomposition* find_decomposition(const c10::OperatorName& name);
+
+/// Tells whether a mesh dim of several ranks cuts one of the dims of operand 0
+/// that the call names in "dim" (all where it names none).
+bool cuts_named_dim(const RuleCall& call);
+
+}  // namespace tessera::detail
