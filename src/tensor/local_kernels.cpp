@@ -1,6 +1,7 @@
 #include <tensor/local_kernels.h>
 
 #include <c10/util/Exception.h>
+#include <tensor/local_lookup.h>
 
 namespace tessera::detail {
 
@@ -13,6 +14,8 @@ struct Entry {
 
 constexpr Entry kTable[] = {
     {"operator", nullptr},
+    {"lookup", local_lookup},
+    {"convolution", local_convolution},
 };
 
 }  // namespace
