@@ -140,7 +140,8 @@ void index_put_rows(const RuleCall& call, Rows& rows) {
     }
   }
   const bool adds = call.boolean("accumulate");
-  for (const ReduceOp op : adds ? kLinear : all_ops()) {
+  const std::vector<ReduceOp> ops = adds ? kLinear : all_ops();
+  for (const ReduceOp op : ops) {
     Cells operands = cells_of(call, Cell::partial(op));
     operands[last] = Cell::partial(op);
     rows.add(Cells{Cell::partial(op)}, std::move(operands));
