@@ -251,7 +251,7 @@ std::string targets_text(const std::vector<Target>& targets) {
 double extra_ratio(
     const std::vector<double>& above, std::vector<double> below) {
   // An extra within the clock's error may come out as nothing or less.
-  constexpr double kClock = 1e-9;
+  constexpr double kClock = 10e-9;
   for (double& value : below) {
     value = std::max(value, kClock);
   }

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include <ATen/core/grad_mode.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/layer_norm.h>
@@ -200,6 +200,7 @@ std::vector<DispatchCost> bench_dispatch(const DispatchBenchOptions& options) {
   const std::vector<Op> all = ops();
   std::vector<std::vector<Found>> found(all.size(), std::vector<Found>(kRanks));
   run_ranks(kRanks, [&] {
+    at::set_num_threads(1);  // as on PyTorch's side
     const DeviceMesh mesh =
         init_device_mesh(options.cuda ? at::kCUDA : at::kCPU, {kRanks});
     for (size_t i = 0; i < all.size(); ++i) {

@@ -7,6 +7,7 @@
 
 #include <functional>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/softmax.h>
@@ -58,8 +59,13 @@ DeviceMesh mesh_of(size_t dims) {
   return init_device_mesh(at::kCPU, std::vector<int64_t>(dims, 2));
 }
 
+// Threads of an operator would wait for each other on a busy machine, for
+// longer than what is measured.
 void on_simulated(size_t mesh_dims, const std::function<void()>& body) {
-  run_simulated({.rank = 0, .size = int64_t{1} << mesh_dims}, body);
+  run_simulated({.rank = 0, .size = int64_t{1} << mesh_dims}, [&] {
+    at::set_num_threads(1);
+    body();
+  });
 }
 
 // Times the first call with sharded operands of one shape, and the plain one.
