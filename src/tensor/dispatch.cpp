@@ -88,7 +88,12 @@ void run_slowly(
     if (decision.is_fallback) {
       count_fallback(call);
     }
-    run_decided(call, traits, decision);
+    try {
+      run_decided(call, traits, decision);
+    } catch (c10::Error& error) {
+      error.add_context(c10::str("in ", name, ", ", decision.reason));
+      throw;
+    }
   }
 }
 
