@@ -181,11 +181,12 @@ void add_normalization_rules(RuleTable& t) {
   add_layer_norms(t);
   add_group_norms(t);
   add_batch_norms(t);
-  t.rows(
-      Names{"aten::_weight_norm_interface", "aten::renorm.*"},
-      add_rows_along_one_dim);
+  t.rows("aten::renorm.*", add_rows_along_one_dim);
+  // Kernels that fail on empty tensors.
+  t.rows("aten::_weight_norm_interface", add_rows_along_one_dim).not_empty();
   t.rows("aten::_weight_norm_interface_backward", add_rows_along_one_dim)
-      .also("sum,avg: PRRR->P");
+      .also("sum,avg: PRRR->P")
+      .not_empty();
 }
 
 }  // namespace tessera::detail
