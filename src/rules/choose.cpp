@@ -134,6 +134,13 @@ class Chooser {
   }
 
   bool has_one_kind_of_partial(const Row& row) const {
+    for (size_t o = 0; o < outputs_; ++o) {
+      const Cell& cell = output_cell(row, o);
+      // A complex operand makes complex results, which have no order.
+      if (cell.is_partial() && !suits_all_dtypes(cell.op())) {
+        return false;
+      }
+    }
     for (size_t i = 0; i < row.operands.size(); ++i) {
       const Cell& cell = row.operands[i];
       if (cell.is_partial() && call_.operand(i).defined &&
@@ -149,6 +156,16 @@ class Chooser {
       }
     }
     return true;
+  }
+  bool suits_all_dtypes(ReduceOp op) const {
+    if (op != ReduceOp::kMax && op != ReduceOp::kMin) {
+      return true;
+    }
+    return std::none_of(
+        call_.operands().begin(), call_.operands().end(),
+        [](const Operand& operand) {
+          return operand.defined && c10::isComplexType(operand.dtype);
+        });
   }
   static bool fits_partial(const Placements& before, ReduceOp op) {
     return std::all_of(before.begin(), before.end(), [&](const Placement& p) {
