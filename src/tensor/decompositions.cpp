@@ -21,6 +21,7 @@ const Decompositions& table() {
     add_nll_decompositions(*made);
     add_comparison_decompositions(*made);
     add_topk_decompositions(*made);
+    add_convolution_decompositions(*made);
     return made;
   }();
   return *all;
