@@ -82,7 +82,7 @@ class Chooser {
       TORCH_INTERNAL_ASSERT(best.row != nullptr);
       settle(best, m);
     }
-    straighten_turns();
+    straighten_cuts();
     return std::move(choice_);
   }
 
@@ -243,25 +243,29 @@ class Chooser {
     choice_.rows.push_back(row);
   }
 
-  // Turns that came from different tensors need not fit together; then all cuts
-  // are made in the order of the mesh dims.
-  void straighten_turns() {
-    bool turned = false;
+  // Ragged lengths and turns say what other mesh dims leave of a tensor dim; of
+  // different tensors they need not fit together. Then all cuts are plain, in
+  // the order of the mesh dims.
+  void straighten_cuts() {
+    bool depends = false;
     for (const Placements& placements : choice_.operands) {
       for (const Placement& p : placements) {
-        turned = turned || p.order() >= 0;
+        depends = depends || depends_on_others(p);
       }
     }
-    if (!turned || all_fit()) {
+    if (!depends || all_fit()) {
       return;
     }
     for (auto* side : {&choice_.operands, &choice_.outputs}) {
       for (Placements& placements : *side) {
         for (Placement& p : placements) {
-          p = p.order() >= 0 ? p.with_order(-1) : p;
+          p = depends_on_others(p) ? Shard(p.dim()) : p;
         }
       }
     }
+  }
+  static bool depends_on_others(const Placement& p) {
+    return p.order() >= 0 || p.kind() == Placement::Kind::kRaggedShard;
   }
   bool all_fit() const {
     for (size_t i = 0; i < choice_.operands.size(); ++i) {
