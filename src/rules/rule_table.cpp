@@ -175,6 +175,28 @@ RuleGroup& RuleGroup::also(std::string_view text) {
   return *this;
 }
 
+RuleGroup& RuleGroup::also(RowsFn more) {
+  for (Rule* rule : rules_) {
+    rule->rows = [first = std::move(rule->rows), more](
+                     const RuleCall& call, Rows& rows) {
+      first(call, rows);
+      more(call, rows);
+    };
+    rule->ignores_arguments = false;
+  }
+  changed();
+  return *this;
+}
+
+RuleGroup& RuleGroup::instead(RowsFn fn) {
+  for (Rule* rule : rules_) {
+    rule->rows = fn;
+    rule->ignores_arguments = false;
+  }
+  changed();
+  return *this;
+}
+
 RuleGroup& RuleGroup::bias(size_t operand) {
   for (Rule* rule : rules_) {
     TORCH_CHECK_VALUE(

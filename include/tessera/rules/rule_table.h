@@ -26,6 +26,12 @@ class RuleGroup {
   /// Rows whose number of operands is not that of the call are left out.
   /// Example: rules().pointwise({"my::twice"}).also("sum,avg: P->P");
   RuleGroup& also(std::string_view rows);
+  /// Adds the rows that a function computes, for rows that hold for some dtypes
+  /// or arguments only.
+  RuleGroup& also(RowsFn rows);
+  /// Takes the rows from a function and keeps everything else of the form: an
+  /// optimizer's step is pointwise but for its rate.
+  RuleGroup& instead(RowsFn rows);
   /// Says that operand `i` is added to the result: it has the output's letters,
   /// aligned from the right, and is Partial where the output is.
   /// Example: rules().factors("my::addmm", "mn,mk,kn->mn").bias(0);

@@ -1,10 +1,83 @@
 // New tensors like others, copies and fills.
-#include <rules/all_rules.h>
+//
+// A tensor that is only like another does not look at its values, so that it is
+// replicated whatever is Partial there.
+#include <rules/families/casts.h>
 
 namespace tessera::detail {
 
+namespace {
+
+using Names = std::vector<std::string>;
+
+constexpr std::string_view kNewFromAny = "sum,avg,max,min,product: P->R";
+
+// Parts of zeros add up to zeros, so that sums can go on in the new tensor.
+void add_zeros_rows(const RuleCall& call, Rows& rows) {
+  if (asked_dtype(call, call.self()) == call.self().dtype) {
+    add_same_partial(
+        rows, {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin});
+  }
+}
+
+void add_cast_rows(
+    c10::ScalarType from, c10::ScalarType to, size_t operands, Rows& rows) {
+  for (const ReduceOp op :
+       {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin,
+        ReduceOp::kProduct}) {
+    const bool ordered = op == ReduceOp::kMax || op == ReduceOp::kMin;
+    if (from == to ||
+        (ordered ? keeps_order(from, to)
+                 : op != ReduceOp::kProduct && keeps_sums(from, to))) {
+      rows.add(Cells{Cell::partial(op)}, Cells(operands, Cell::partial(op)));
+    }
+  }
+}
+
+void add_copies(RuleTable& t) {
+  t.pointwise({"aten::clone", "aten::_lazy_clone", "aten::alias_copy",
+               "aten::detach_copy", "aten::lift_fresh_copy", "aten::lift",
+               "aten::_pin_memory", "aten::positive"})
+      .also("sum,avg,max,min,product: P->P");
+  t.pointwise({"aten::_to_copy"}).also([](const RuleCall& call, Rows& rows) {
+    add_cast_rows(call.self().dtype, asked_dtype(call, call.self()), 1, rows);
+  });
+  // Every list element takes the values of one of the other list.
+  t.pointwise({"aten::_foreach_copy"})
+      .also([](const RuleCall& call, Rows& rows) {
+        add_cast_rows(call.operand(1).dtype, call.operand(0).dtype, 2, rows);
+      });
+}
+
+void add_likes(RuleTable& t) {
+  t.pointwise({"aten::zeros_like", "aten::empty_like"})
+      .also(add_zeros_rows)
+      .also(kNewFromAny);
+  t.pointwise({"aten::ones_like", "aten::full_like"}).also(kNewFromAny);
+}
+
+// Filling every part is filling their average, maximum or minimum, not their
+// sum.
+void add_fills(RuleTable& t) {
+  t.pointwise({"aten::fill.Scalar"})
+      .also("avg,max,min: P->P")
+      .also(kNewFromAny);
+  t.pointwise({"aten::fill.Tensor"})
+      .also("avg,max,min: PR->P")
+      .also("sum,avg,max,min,product: PP->P")
+      .also("sum,avg,max,min,product: PR->R");
+  t.pointwise({"aten::zero"}).also("sum,avg,max,min,product: P->P");
+}
+
+}  // namespace
+
 void add_creation_rules(RuleTable& t) {
-  (void)t;
+  add_copies(t);
+  add_likes(t);
+  add_fills(t);
+  t.rows(
+      Names{"aten::linspace.*", "aten::logspace.*"},
+      [](const RuleCall&, Rows&) {});
 }
 
 }  // namespace tessera::detail

@@ -1,10 +1,55 @@
-// Steps of optimizers.
+// Steps of optimizers: pointwise in what has one value per parameter, while
+// counts of steps, rates and scales are shared by all of them.
+#include <algorithm>
+#include <array>
+
 #include <rules/all_rules.h>
 
 namespace tessera::detail {
 
+namespace {
+
+bool is_per_parameter(const std::string& argument) {
+  static constexpr std::array<std::string_view, 7> kNames = {
+      "self",
+      "grads",
+      "exp_avgs",
+      "exp_avg_sqs",
+      "state_sums",
+      "max_exp_avg_sqs",
+      "momentum_buffer_list"};
+  return std::find(kNames.begin(), kNames.end(), argument) != kNames.end();
+}
+
+// Outputs are the lists of the arguments, in their order.
+Cell output_cell(const RuleCall& call, size_t output, Cell cut) {
+  return is_per_parameter(call.schema().arguments()[output].name()) ? cut
+                                                                    : Cell();
+}
+
+void add_step_rows(const RuleCall& call, Rows& rows) {
+  for (int64_t d = 0; d < call.self().ndim(); ++d) {
+    const Cell cut = Cell::shard(d);
+    Cells operands, outputs;
+    for (const Operand& operand : call.operands()) {
+      const auto& argument =
+          call.schema().arguments()[static_cast<size_t>(operand.argument)];
+      operands.push_back(is_per_parameter(argument.name()) ? cut : Cell());
+    }
+    for (size_t o = 0; o < call.output_count(); ++o) {
+      outputs.push_back(output_cell(call, o, cut));
+    }
+    rows.add(std::move(outputs), std::move(operands));
+  }
+}
+
+}  // namespace
+
 void add_optimizer_rules(RuleTable& t) {
-  (void)t;
+  t.pointwise({"aten::_fused_adam.*", "aten::_fused_adamw.*",
+               "aten::_fused_sgd.*", "aten::_fused_adagrad.*"})
+      .instead(add_step_rows);
+  t.rows("aten::_amp_update_scale", [](const RuleCall&, Rows&) {});
 }
 
 }  // namespace tessera::detail

@@ -1,10 +1,349 @@
-// Views: operators that rename or pick elements of one tensor.
+// Views: operators that rename or pick elements of one tensor. A view of
+// addends is an addend of the view, so Partial stays unless elements change
+// their meaning (other dtypes).
+#include <algorithm>
+
+#include <base/text.h>
+#include <c10/util/Exception.h>
 #include <rules/all_rules.h>
+#include <rules/families/view_layout.h>
 
 namespace tessera::detail {
 
+namespace {
+
+using Dims = std::vector<int64_t>;
+using Coordinate = std::vector<int64_t>;
+
+size_t at(int64_t i) {
+  return static_cast<size_t>(i);
+}
+
+// Adds a result whose dims are these dims of the operand.
+void add_picked(ViewMaker& view, const Dims& picked) {
+  Dims to(at(view.ndim()), kNoDim), shape, strides;
+  for (const int64_t d : picked) {
+    to[at(d)] = static_cast<int64_t>(shape.size());
+    shape.push_back(view.size(d));
+    strides.push_back(view.stride(d));
+  }
+  view.add(std::move(shape), std::move(strides), view.mapped(to));
+}
+
+Dims all_dims(const ViewMaker& view) {
+  Dims dims;
+  for (int64_t d = 0; d < view.ndim(); ++d) {
+    dims.push_back(d);
+  }
+  return dims;
+}
+
+ViewLayout same_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  add_picked(view, all_dims(view));
+  return view.take();
+}
+
+ViewLayout permute_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  Dims dims = call.integers("dims");
+  for (int64_t& d : dims) {
+    d = wrap_dim(d, view.ndim());
+  }
+  Dims sorted = dims;
+  std::sort(sorted.begin(), sorted.end());
+  TORCH_CHECK(
+      sorted == all_dims(view), call.schema().name(),
+      ": every dim of the tensor must be named once; it has ", view.ndim(),
+      ", got [", base::join(dims, ", "), "]");
+  add_picked(view, dims);
+  return view.take();
+}
+
+ViewLayout transpose_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  Dims dims = all_dims(view);
+  const int64_t a = wrap_dim(call.integer("dim0"), view.ndim());
+  const int64_t b = wrap_dim(call.integer("dim1"), view.ndim());
+  if (!dims.empty()) {
+    std::swap(dims[at(a)], dims[at(b)]);
+  }
+  add_picked(view, dims);
+  return view.take();
+}
+
+ViewLayout t_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  Dims dims = all_dims(view);
+  TORCH_CHECK(
+      dims.size() <= 2, call.schema().name(),
+      ": the tensor must have at most 2 dims; got ", dims.size());
+  std::reverse(dims.begin(), dims.end());
+  add_picked(view, dims);
+  return view.take();
+}
+
+// The local call drops every dim that it names and that has one index there. A
+// dim that is longer must not have one index on some rank only, unless the call
+// can name the others alone.
+ViewLayout squeeze_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  const bool is_named = call.has_argument("dim");
+  std::vector<bool> named(at(std::max<int64_t>(view.ndim(), 1)), !is_named);
+  if (is_named) {
+    for (const int64_t d : call.integers("dim")) {
+      named[at(wrap_dim(d, view.ndim()))] = true;
+    }
+  }
+  Dims kept, squeezed;
+  for (int64_t d = 0; d < view.ndim(); ++d) {
+    (named[at(d)] && view.size(d) == 1 ? squeezed : kept).push_back(d);
+  }
+  const bool names_list = is_named && !call.argument("dim").isInt();
+  for (const int64_t d : kept) {
+    if (named[at(d)] && !names_list && view.is_cut(d) &&
+        view.can_have_length(d, 1)) {
+      view.drop_cuts(d);
+    }
+  }
+  add_picked(view, kept);
+  if (names_list && view.has_cuts()) {
+    view.local_argument("dim", squeezed);
+  }
+  return view.take();
+}
+
+ViewLayout unsqueeze_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  const int64_t dim = wrap_dim(call.integer("dim"), view.ndim() + 1);
+  Dims to, shape = view.shape(), strides = view.strides();
+  for (int64_t d = 0; d < view.ndim(); ++d) {
+    to.push_back(d < dim ? d : d + 1);
+  }
+  const int64_t step =
+      dim < view.ndim() ? view.size(dim) * view.stride(dim) : 1;
+  shape.insert(shape.begin() + dim, 1);
+  strides.insert(strides.begin() + dim, step);
+  view.add(std::move(shape), std::move(strides), view.mapped(to));
+  return view.take();
+}
+
+// Dims of size 1 grow, and new ones come in front.
+ViewLayout expand_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate* coordinate) {
+  ViewMaker view(call, mesh);
+  Dims shape = call.integers("size");
+  const auto ndim = static_cast<int64_t>(shape.size());
+  const int64_t added = ndim - view.ndim();
+  TORCH_CHECK(
+      added >= 0, call.schema().name(), ": wants at least the ", view.ndim(),
+      " dims of the tensor; got [", base::join(shape, ", "), "]");
+  Dims to(at(view.ndim()), kNoDim), strides(at(ndim));
+  for (int64_t d = ndim - 1; d >= 0; --d) {
+    const int64_t from = d - added;
+    const int64_t size = from >= 0 ? view.size(from) : 1;
+    int64_t& wanted = shape[at(d)];
+    wanted = wanted == -1 && from >= 0 ? size : wanted;
+    TORCH_CHECK(
+        wanted == size || (size == 1 && wanted >= 0), call.schema().name(),
+        ": only dims of size 1 grow; dim ", d, " has size ", size, ", wanted ",
+        wanted);
+    if (from >= 0) {
+      strides[at(d)] = view.stride(from);
+    } else if (view.ndim() > 0) {
+      strides[at(d)] = shape[at(d + 1)] * strides[at(d + 1)];
+    }
+    if (wanted != size) {
+      strides[at(d)] = 0;
+    } else if (from >= 0) {
+      to[at(from)] = d;
+    }
+  }
+  view.add(std::move(shape), std::move(strides), view.mapped(to));
+  view.local_shape_argument("size", coordinate);
+  return view.take();
+}
+
+Dims without(Dims dims, int64_t dim) {
+  dims.erase(std::remove(dims.begin(), dims.end(), dim), dims.end());
+  return dims;
+}
+
+int64_t worked_dim(const ViewMaker& view, const char* name) {
+  TORCH_CHECK_INDEX(
+      view.ndim() > 0, view.call().schema().name(),
+      ": a 0-d tensor has no dim");
+  return wrap_dim(view.call().integer(name), view.ndim());
+}
+
+ViewLayout select_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  add_picked(view, without(all_dims(view), worked_dim(view, "dim")));
+  return view.take();
+}
+
+ViewLayout unbind_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  const int64_t dim = worked_dim(view, "dim");
+  view.drop_cuts(dim);
+  for (int64_t i = 0; i < view.size(dim); ++i) {
+    add_picked(view, without(all_dims(view), dim));
+  }
+  return view.take();
+}
+
+ViewLayout unfold_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  const int64_t dim = wrap_dim(call.integer("dimension"), view.ndim());
+  const int64_t length = call.integer("size"), step = call.integer("step");
+  const bool is_scalar = view.ndim() == 0;
+  const int64_t size = is_scalar ? 1 : view.size(dim);
+  const int64_t stride = is_scalar ? 1 : view.stride(dim);
+  TORCH_CHECK(
+      length >= 0 && length <= size && step > 0, call.schema().name(),
+      ": windows must fit into the dim and the step be positive; got length ",
+      length, ", step ", step, " for a dim of size ", size);
+  Dims shape = view.shape(), strides = view.strides();
+  Dims to = all_dims(view);
+  if (!is_scalar) {
+    shape[at(dim)] = (size - length) / step + 1;
+    strides[at(dim)] *= step;
+    to[at(dim)] = kNoDim;
+  }
+  shape.push_back(length);
+  strides.push_back(stride);
+  view.add(std::move(shape), std::move(strides), view.mapped(to));
+  return view.take();
+}
+
+ViewLayout diagonal_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  const int64_t a = worked_dim(view, "dim1"), b = worked_dim(view, "dim2");
+  TORCH_CHECK(
+      a != b, call.schema().name(), ": the dims must differ; got ", a,
+      " twice");
+  const int64_t offset = call.integer("offset");
+  const int64_t length = std::max<int64_t>(
+      0, std::min(
+             view.size(a) + std::min<int64_t>(offset, 0),
+             view.size(b) - std::max<int64_t>(offset, 0)));
+  Dims to(at(view.ndim()), kNoDim), shape, strides;
+  for (const int64_t d : without(without(all_dims(view), a), b)) {
+    to[at(d)] = static_cast<int64_t>(shape.size());
+    shape.push_back(view.size(d));
+    strides.push_back(view.stride(d));
+  }
+  shape.push_back(length);
+  strides.push_back(view.stride(a) + view.stride(b));
+  view.add(std::move(shape), std::move(strides), view.mapped(to));
+  return view.take();
+}
+
+// The greater of two complex numbers, or a product of them, is not that of
+// their parts.
+ViewLayout real_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  view.keep_partial({ReduceOp::kSum, ReduceOp::kAvg});
+  Dims shape = view.shape(), strides = view.strides();
+  for (int64_t& stride : strides) {
+    stride *= 2;
+  }
+  shape.push_back(2);
+  strides.push_back(1);
+  view.add(std::move(shape), std::move(strides), view.mapped(all_dims(view)));
+  return view.take();
+}
+
+ViewLayout complex_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  view.keep_partial({ReduceOp::kSum, ReduceOp::kAvg});
+  Dims dims = all_dims(view);
+  TORCH_CHECK(
+      !dims.empty() && view.size(dims.back()) == 2, call.schema().name(),
+      ": the last dim must have size 2; got [", base::join(view.shape(), ", "),
+      "]");
+  dims.pop_back();
+  Dims to = dims, shape, strides;
+  to.push_back(kNoDim);
+  for (const int64_t d : dims) {
+    shape.push_back(view.size(d));
+    strides.push_back(view.stride(d) / 2);
+  }
+  view.add(std::move(shape), std::move(strides), view.mapped(to));
+  return view.take();
+}
+
+// Bits of addends are no addends. Elements of another width change the last dim
+// and all strides.
+ViewLayout dtype_view(
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+  ViewMaker view(call, mesh);
+  const auto dtype = call.argument("dtype").toScalarType();
+  if (dtype != call.self().dtype) {
+    view.keep_partial({});
+  }
+  const auto from = static_cast<int64_t>(c10::elementSize(call.self().dtype));
+  const auto to = static_cast<int64_t>(c10::elementSize(dtype));
+  Dims dims = all_dims(view), shape = view.shape(), strides = view.strides();
+  if (from != to) {
+    TORCH_CHECK(
+        !dims.empty() && strides.back() == 1 && shape.back() * from % to == 0,
+        call.schema().name(), ": a view of elements of ", to,
+        " bytes wants a last dim without gaps that they fill; got [",
+        base::join(shape, ", "), "] of elements of ", from, " bytes");
+    dims.back() = kNoDim;
+    shape.back() = shape.back() * from / to;
+    for (size_t d = 0; d + 1 < strides.size(); ++d) {
+      strides[d] = strides[d] * from / to;
+    }
+  }
+  view.add(std::move(shape), std::move(strides), view.mapped(dims));
+  return view.take();
+}
+
+}  // namespace
+
 void add_view_rules(RuleTable& t) {
-  (void)t;
+  t.view(
+      {"aten::view", "aten::_unsafe_view", "aten::_reshape_alias",
+       "aten::_reshape_copy"},
+      reshape_view);
+  t.view({"aten::view.dtype"}, dtype_view);
+  t.view({"aten::view_as_real"}, real_view);
+  t.view({"aten::view_as_complex"}, complex_view);
+  t.view(
+      {"aten::alias_copy", "aten::detach_copy", "aten::lift",
+       "aten::lift_fresh", "aten::lift_fresh_copy"},
+      same_view);
+  t.view({"aten::expand"}, expand_view);
+  t.view({"aten::permute"}, permute_view);
+  t.view({"aten::transpose.int"}, transpose_view);
+  t.view({"aten::t"}, t_view);
+  t.view(
+      {"aten::squeeze", "aten::squeeze.dim", "aten::squeeze.dims"},
+      squeeze_view);
+  t.view({"aten::unsqueeze"}, unsqueeze_view);
+  t.view({"aten::slice.Tensor"}, slice_view);
+  t.view({"aten::select.int"}, select_view);
+  t.view(
+      {"aten::split.Tensor", "aten::split_with_sizes",
+       "aten::unsafe_split.Tensor", "aten::unsafe_split_with_sizes"},
+      split_view);
+  t.view({"aten::unbind.int"}, unbind_view);
+  t.view({"aten::unfold"}, unfold_view);
+  t.view({"aten::diagonal"}, diagonal_view);
 }
 
 }  // namespace tessera::detail
