@@ -77,13 +77,18 @@ void add_matmul_rules(RuleTable& t) {
        {std::pair{"aten::addmm.*", "mn,mk,kn->mn"},
         {"aten::baddbmm.*", "bmn,bmk,bkn->bmn"},
         {"aten::addbmm.*", "mn,bmk,bkn->mn"},
-        {"aten::addmv.*", "m,mk,k->m"},
         {"aten::addr.*", "mn,m,n->mn"}}) {
     t.factors(name, text)
         .bias(0)
         .also("sum,avg: PPR->P")
         .also("sum,avg: PRP->P");
   }
+  // A bias of one element makes one row of none.
+  t.factors("aten::addmv.*", "m,mk,k->m")
+      .bias(0)
+      .also("sum,avg: PPR->P")
+      .also("sum,avg: PRP->P")
+      .not_empty();
   // Not linear, and nothing to be added up.
   t.factors("aten::_addmm_activation.*", "mn,m.,.n->mn");
   t.factors("aten::_int_mm.*", "mk,kn->mn");

@@ -137,6 +137,7 @@ void add_opaque_batch_norm_rows(const RuleCall& call, Rows& rows) {
   }
 }
 
+// Their kernels fail on empty tensors.
 void add_batch_norms(RuleTable& t) {
   t.rows(
        Names{
@@ -144,15 +145,18 @@ void add_batch_norms(RuleTable& t) {
            "aten::_native_batch_norm_legit_functional",
            "aten::_native_batch_norm_legit_no_training"},
        add_batch_norm_rows)
-      .channels_last();
+      .channels_last()
+      .not_empty();
   t.rows("aten::native_batch_norm_backward", add_batch_norm_gradient_rows)
-      .channels_last();
+      .channels_last()
+      .not_empty();
   t.rows(
        Names{
            "aten::cudnn_batch_norm", "aten::miopen_batch_norm",
            "aten::_batch_norm_no_update"},
        add_opaque_batch_norm_rows)
-      .channels_last();
+      .channels_last()
+      .not_empty();
   t.rows(
        Names{
            "aten::_batch_norm_with_update",
@@ -160,7 +164,8 @@ void add_batch_norms(RuleTable& t) {
            "aten::batch_norm_backward", "aten::cudnn_batch_norm_backward",
            "aten::miopen_batch_norm_backward"},
        [](const RuleCall&, Rows&) {})
-      .channels_last();
+      .channels_last()
+      .not_empty();
 }
 
 // What has a norm of its own per index of dim `dim`.
@@ -176,11 +181,12 @@ void add_normalization_rules(RuleTable& t) {
   add_layer_norms(t);
   add_group_norms(t);
   add_batch_norms(t);
-  t.rows(
-      Names{"aten::_weight_norm_interface", "aten::renorm.*"},
-      add_rows_along_one_dim);
+  t.rows("aten::renorm.*", add_rows_along_one_dim);
+  // Kernels that fail on empty tensors.
+  t.rows("aten::_weight_norm_interface", add_rows_along_one_dim).not_empty();
   t.rows("aten::_weight_norm_interface_backward", add_rows_along_one_dim)
-      .also("sum,avg: PRRR->P");
+      .also("sum,avg: PRRR->P")
+      .not_empty();
 }
 
 }  // namespace tessera::detail

@@ -137,15 +137,18 @@ void add_losses(RuleTable& t) {
        Names{"aten::nll_loss_backward", "aten::nll_loss2d_backward"},
        add_nll_gradient_rows)
       .also("sum,avg: PRRRR->P");
+  // The loss of no sample is not always 0.
   t.rows(
-      Names{"aten::multi_margin_loss", "aten::multilabel_margin_loss_forward"},
-      sample_loss(0));
+       Names{"aten::multi_margin_loss", "aten::multilabel_margin_loss_forward"},
+       sample_loss(0))
+      .not_empty();
   t.rows(
        Names{
            "aten::multi_margin_loss_backward",
            "aten::multilabel_margin_loss_backward"},
        sample_loss(1))
-      .also("sum,avg: PRRR->P");
+      .also("sum,avg: PRRR->P")
+      .not_empty();
   // Lengths of all samples are arguments, so that no rank can take a part.
   t.rows(
       Names{"aten::_ctc_loss.*", "aten::_ctc_loss_backward.*"},
