@@ -205,6 +205,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   redistribute->callback(
       [options, &exit_code] { exit_code = run_redistribute(*options); });
   add_bench_comm(*bench, exit_code);
+  add_bench_dispatch(*bench, exit_code);
 }
 
 }  // namespace tessera::cli

@@ -20,5 +20,9 @@ std::string formatted(const char* format, double value);
 
 /// Adds `bench comm`.
 void add_bench_comm(CLI::App& bench, int& exit_code);
+/// Adds `bench dispatch`.
+void add_bench_dispatch(CLI::App& bench, int& exit_code);
+/// Runs `bench dispatch --misses`, with the Python named or the one found.
+int run_misses(const std::string& python, bool json);
 
 }  // namespace tessera::cli

@@ -8,6 +8,8 @@ LaunchedAs launched_as();
 DemoResult train_demo(const DemoOptions& options, const DemoProgress& progress);
 BenchRound bench_redistribute(const BenchOptions& options);
 std::vector<CommTime> bench_comm(const CommBenchOptions& options);
+std::vector<DispatchCost> bench_dispatch(const DispatchBenchOptions& options);
+MissRound bench_misses(const MissBenchOptions& options);
 
 }  // namespace tessera::cli
 
@@ -16,6 +18,7 @@ tessera_cli_torch_part() {
   static const tessera::cli::TorchPart part{
       &tessera::cli::inspect_torch,      &tessera::cli::add_ranks_of_job,
       &tessera::cli::launched_as,        &tessera::cli::train_demo,
-      &tessera::cli::bench_redistribute, &tessera::cli::bench_comm};
+      &tessera::cli::bench_redistribute, &tessera::cli::bench_comm,
+      &tessera::cli::bench_dispatch,     &tessera::cli::bench_misses};
   return &part;
 }

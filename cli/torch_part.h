@@ -91,6 +91,48 @@ struct CommTime {
   double seconds = 0;
 };
 
+struct DispatchBenchOptions {
+  int batches = 200;  // of each operator in a round: one plain, one sharded
+  int calls = 20;     // in a batch
+  bool cuda = false;
+};
+
+/// One operator on sharded tensors beside the same on their plain shards, two
+/// ranks: medians over the batches of all ranks, in seconds of one call.
+struct DispatchCost {
+  std::string name;
+  /// How many calls of operators reach sharded tensors, composite ones, those
+  /// inside them and backward's included.
+  int64_t dispatched = 0;
+  bool communicates = false;  // then there are no figures
+  double plain_seconds = 0;
+  double extra_seconds = 0;
+};
+
+struct MissBenchOptions {
+  int samples = 100;   // new shapes per row
+  int lengths = 1000;  // different sequence lengths in a row
+};
+
+/// What the first call with a new shape takes beyond the plain call, on one
+/// simulated rank; medians.
+struct MissCost {
+  std::string name;
+  int64_t mesh_dims = 0;
+  bool communicates = false;  // then there are no figures
+  double plain_seconds = 0;
+  double extra_seconds = 0;
+};
+
+/// Misses, and the extra of a step on sequences of ever new length: medians of
+/// the first and of the last tenth.
+struct MissRound {
+  std::vector<MissCost> misses;
+  bool lengths_communicate = false;
+  double first_seconds = 0;
+  double last_seconds = 0;
+};
+
 /// Called on rank 0 after each step; from one thread at a time.
 using DemoProgress = std::function<void(bool sharded, int step, double loss)>;
 
@@ -106,6 +148,9 @@ struct TorchPart {
   /// Measures as the ranks that this process hosts; the times where rank 0 is
   /// among them, else nothing.
   std::vector<CommTime> (*bench_comm)(const CommBenchOptions& options);
+  std::vector<DispatchCost> (*bench_dispatch)(
+      const DispatchBenchOptions& options);
+  MissRound (*bench_misses)(const MissBenchOptions& options);
 };
 
 /// Loads the library; throws std::runtime_error with the loader's words.

@@ -38,6 +38,7 @@ clang-tidy         may  command clang-tidy
 libbenchmark-dev   may  header benchmark/benchmark.h
 libopenmpi-dev     may  command mpicxx
 openmpi-bin        may  command mpirun
+valgrind           may  command valgrind
 '
 
 has_command() { command -v "${1%% *}" >/dev/null; }

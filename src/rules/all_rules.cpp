@@ -16,7 +16,6 @@ void add_all_rules(RuleTable& table) {
   add_convolution_rules(table);
   add_pooling_rules(table);
   add_creation_rules(table);
-  add_random_rules(table);
   add_optimizer_rules(table);
   add_linalg_rules(table);
   add_sorting_rules(table);

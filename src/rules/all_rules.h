@@ -21,7 +21,6 @@ void add_attention_rules(RuleTable& t);
 void add_convolution_rules(RuleTable& t);
 void add_pooling_rules(RuleTable& t);
 void add_creation_rules(RuleTable& t);
-void add_random_rules(RuleTable& t);
 void add_optimizer_rules(RuleTable& t);
 void add_linalg_rules(RuleTable& t);
 void add_sorting_rules(RuleTable& t);

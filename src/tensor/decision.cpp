@@ -82,6 +82,7 @@ class Decider {
  public:
   Decider(const OpCall& call, const OpTraits& traits)
       : call_(call), traits_(traits), mesh_(*call.mesh()) {
+    decision_->mesh = mesh_;
     decision_->operands = operand_plans(call, traits);
   }
 
@@ -254,11 +255,17 @@ class Decider {
     }
   }
 
+  // A written shard is what it was, with other values.
+  bool stays_in_place(const at::Tensor& t, const OperandPlan& plan) const {
+    return is_sharded(t) && traits_.rule.rule != nullptr &&
+           placements_after(*decision_, plan) == spec_of(t).placements();
+  }
+
   void finish() {
     if (decision_->strides != ResultStrides::kContiguous) {
       find_strides();
     }
-    bool direct = true;
+    bool direct = mesh_.coordinate().has_value();
     for (OperandPlan& plan : decision_->operands) {
       if (plan.out) {
         direct = false;
@@ -273,7 +280,8 @@ class Decider {
       const at::Tensor& t = *tensor_at(call_, plan);
       plan.moves = is_sharded(t) ? spec_of(t).placements() != plan.target
                                  : plan.target != replicated(mesh_);
-      direct = direct && !plan.moves && (is_sharded(t) || !plan.written);
+      direct =
+          direct && !plan.moves && (!plan.written || stays_in_place(t, plan));
     }
     decision_->is_direct = direct;
   }

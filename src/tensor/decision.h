@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -51,6 +52,8 @@ struct OutputPlan {
 /// How a call will be run. Depends on specs and static arguments only.
 struct Decision {
   Way way = Way::kReplicated;
+  /// The mesh of the call; not set for kernels of their own.
+  std::optional<DeviceMesh> mesh = {};
   /// Why this way: "rule aten::mm: S(0), R -> S(0)".
   std::string reason = {};
   /// Whole values stand in for shards, since no rule serves the call.
@@ -72,7 +75,7 @@ struct Decision {
   /// How this rank runs its part; nullptr for the operator itself.
   LocalKernel kernel = nullptr;
   std::vector<Layout> layouts = {};  // of the operands, for the kernel
-  /// No tensor moves, so that shards are run as they are.
+  /// No tensor moves and none changes its memory: see run_direct().
   bool is_direct = false;
   /// Per return and element: the spec of the last result, mostly that of the
   /// next one too. Decisions belong to one thread.
@@ -93,8 +96,8 @@ const Placements& placements_after(
 /// Returns the spec of a result, of which `local` is this rank's part. Throws
 /// where that part has not the shape that the decision gives it.
 SpecPtr result_spec(
-    const Decision& decision, const OpCall& call, const DeviceMesh& mesh,
-    size_t result, size_t element, const at::Tensor& local);
+    const Decision& decision, const OpCall& call, size_t result, size_t element,
+    const at::Tensor& local);
 /// Returns the global shape of a result from the shape of this rank's part.
 std::vector<int64_t> result_shape(
     const OutputPlan& output, c10::IntArrayRef local);

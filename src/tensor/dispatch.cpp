@@ -10,6 +10,7 @@
 #include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 #include <comm/call_cause.h>
+#include <tensor/dispatch_cache.h>
 #include <tensor/dry_run.h>
 #include <tensor/random/plain.h>
 #include <tensor/random/table.h>
@@ -70,51 +71,87 @@ bool may_take_plain(const OpTraits& traits, const OpCall& call) {
          is_sharded(call.argument(0).toTensor());
 }
 
+void run_slowly(
+    const OpCall& call, const OpTraits& traits, const Decision& decision) {
+  const DeviceMesh mesh = *call.mesh();  // the stack is about to change
+  if (is_strict()) {
+    check_strict(call, traits, decision);
+  }
+  const auto& name = call.op().operator_name();
+  const CallCause cause(
+      name.name, name.overload_name, CallCause::Reason::kImplied, &mesh);
+  if (!mesh.coordinate() && !traits.needs_no_data) {
+    run_outside(call, traits);
+  } else if (traits.special != nullptr) {
+    traits.special(call);
+  } else {
+    if (decision.is_fallback) {
+      count_fallback(call);
+    }
+    run_decided(call, traits, decision);
+  }
+}
+
 const DecisionPtr& special_decision() {
   static const auto* decision =
       new DecisionPtr(new Decision{.way = Way::kSpecial});
   return *decision;
 }
 
-// Backend level: every operator that reaches a sharded tensor below autograd.
-void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
-  enter_kernel();
-  const OpCall call(op, stack);
-  const OpTraits& traits = traits_of(op);
+void watch_leaves(const OpCall& call) {
+  call.for_each_argument_tensor([](const at::Tensor& t) {
+    if (is_sharded(t) && t.requires_grad()) {
+      watch_leaf(t);
+    }
+  });
+}
+
+// Checks a call that was not met before, and decides it.
+DecisionPtr decide_checked(const OpCall& call, const OpTraits& traits) {
   call.check_one_mesh();
   if (!may_take_plain(traits, call)) {
     call.check_no_mix();
   }
-  call.for_each_argument_tensor([](const at::Tensor& t) {
-    if (is_sharded(t)) {
-      watch_leaf(t);
-    }
-  });
-  at::AutoDispatchBelowADInplaceOrView below;
   TORCH_INTERNAL_ASSERT(
-      call.mesh() != nullptr, op.operator_name(), ": no argument is sharded");
-  const DeviceMesh mesh = *call.mesh();  // the stack is about to change
-  if (DryRun* dry = DryRun::current()) {
+      call.mesh() != nullptr, call.op().operator_name(),
+      ": no argument is sharded");
+  return traits.special != nullptr ? special_decision() : decide(call, traits);
+}
+
+// Note [A call that was met before]
+// All that decides how a call runs is in its key. So a call whose key is known
+// needs no check and no decision, and where nothing moves it runs at once.
+void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
+  enter_kernel();
+  const OpCall call(op, stack);
+  const OpTraits& traits = traits_of(op);
+  at::AutoDispatchBelowADInplaceOrView below;
+  DryRun* const dry = DryRun::current();
+  std::optional<CallKey> key;
+  DecisionPtr decision;
+  if (traits.special == nullptr && dry == nullptr) {
+    key.emplace(call, traits);
+    if (const DecisionPtr* known = DispatchCache::of_thread().find(*key)) {
+      decision = *known;
+      if (decision->is_direct && key->is_simple()) {
+        watch_leaves(call);
+        return run_direct(call, traits, *decision);
+      }
+    }
+  }
+  if (!decision) {
+    decision = decide_checked(call, traits);
+    if (key && key->is_complete()) {
+      DispatchCache::of_thread().insert(*key, decision, key->specs(call));
+    }
+  } else if (!key->is_simple()) {
+    call.check_no_mix();
+  }
+  watch_leaves(call);
+  if (dry != nullptr) {
     return dry->take(call, traits);
   }
-  const DecisionPtr decision =
-      traits.special != nullptr ? special_decision() : decide(call, traits);
-  if (is_strict()) {
-    check_strict(call, traits, *decision);
-  }
-  const CallCause cause(
-      op.operator_name().name, op.operator_name().overload_name,
-      CallCause::Reason::kImplied, &mesh);
-  if (!mesh.coordinate() && !traits.needs_no_data) {
-    run_outside(call, traits);
-  } else if (traits.special != nullptr) {
-    traits.special(call);
-  } else {
-    if (decision->is_fallback) {
-      count_fallback(call);
-    }
-    run_decided(call, traits, *decision);
-  }
+  run_slowly(call, traits, *decision);
 }
 
 // Arguments whose values ATen reads through a pointer, inside a composite

@@ -7,6 +7,7 @@
 #include <ATen/ops/sum.h>
 #include <c10/util/Exception.h>
 #include <rules/rule_entry.h>
+#include <tensor/local_lookup.h>
 
 namespace tessera::detail {
 
@@ -132,6 +133,8 @@ struct Entry {
 constexpr Entry kTable[] = {
     {"mean", mean_kernel},
     {"identity", identity_kernel},
+    {"lookup", local_lookup},
+    {"convolution", local_convolution},
 };
 
 }  // namespace

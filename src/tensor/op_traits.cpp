@@ -97,6 +97,25 @@ std::vector<const c10::FunctionSchema*> overloads_of(const std::string& name) {
   return schemas;
 }
 
+// Whole values need no static argument to be decided, and forms that read none
+// need no number; what else there is may change the strides of results.
+void mark_keyed(const c10::FunctionSchema& schema, OpTraits& traits) {
+  const Rule* rule = traits.rule.rule;
+  if (rule == nullptr && traits.decomposition == nullptr) {
+    return;
+  }
+  const bool ignores = rule != nullptr && rule->ignores_arguments &&
+                       traits.decomposition == nullptr;
+  for (size_t i = 0; i < traits.arguments.size(); ++i) {
+    const c10::TypeKind kind = schema.arguments()[i].type()->kind();
+    const bool number =
+        kind == c10::TypeKind::NumberType || kind == c10::TypeKind::FloatType;
+    traits.arguments[i].keyed =
+        traits.arguments[i].kind == ArgumentTraits::Kind::kStatic &&
+        !(ignores && number);
+  }
+}
+
 OpTraits find_traits(const c10::OperatorHandle& op) {
   OpTraits traits;
   traits.is_view = returns_view(op.schema());
@@ -104,6 +123,7 @@ OpTraits find_traits(const c10::OperatorHandle& op) {
   traits.is_random = op.hasTag(at::Tag::nondeterministic_seeded);
   traits.decomposition = find_decomposition(op.operator_name());
   traits.rule = find_rule(rules(), op.schema(), overloads_of);
+  mark_keyed(op.schema(), traits);
   traits.is_elementwise = traits.rule.rule != nullptr &&
                           traits.rule.rule->is_pointwise && !traits.is_random &&
                           returns_tensors(op.schema());

@@ -26,6 +26,8 @@ struct ArgumentTraits {
   bool out = false;
   /// Results show its memory.
   bool viewed = false;
+  /// A static argument that the decision depends on.
+  bool keyed = false;
 };
 
 struct OpTraits {

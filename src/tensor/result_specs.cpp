@@ -103,8 +103,8 @@ std::vector<int64_t> result_strides(
 }
 
 SpecPtr result_spec(
-    const Decision& decision, const OpCall& call, const DeviceMesh& mesh,
-    size_t result, size_t element, const at::Tensor& local) {
+    const Decision& decision, const OpCall& call, size_t result, size_t element,
+    const at::Tensor& local) {
   auto& known = decision.result_specs;
   if (known.size() <= result) {
     known.resize(result + 1);
@@ -116,7 +116,7 @@ SpecPtr result_spec(
   if (spec && is_spec_of(*spec, local)) {
     return spec;
   }
-  spec = find_spec(decision, mesh, result, element, local);
+  spec = find_spec(decision, *decision.mesh, result, element, local);
   TORCH_INTERNAL_ASSERT(
       local.sizes() == at::IntArrayRef(spec->local_shape()),
       call.op().operator_name(), ", ", decision.reason, ": result ", result,

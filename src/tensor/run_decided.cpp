@@ -294,8 +294,7 @@ class Run {
         ": the result is ", t.layout(),
         ", and sharded tensors are strided; apply the operator to "
         "full_tensor() or to_local()");
-    const SpecPtr spec =
-        result_spec(decision_, call_, mesh_, result, element, t);
+    const SpecPtr spec = result_spec(decision_, call_, result, element, t);
     return viewed_.defined() && is_sharded(viewed_) && returns_view(result)
                ? wrap_view(t, spec, viewed_, copy_)
                : wrap(t, spec);

@@ -12,6 +12,11 @@ void run_general(const OpCall& call, const OpTraits& traits);
 void run_decided(
     const OpCall& call, const OpTraits& traits, const Decision& decision);
 
+/// Runs a direct decision: no tensor of the call is on its way or a view into
+/// a copy. This is the path of a call that was met before.
+void run_direct(
+    const OpCall& call, const OpTraits& traits, const Decision& decision);
+
 /// Gives the results of a call their specs on a rank outside the mesh, which
 /// holds no data and takes no part.
 void run_outside(const OpCall& call, const OpTraits& traits);

@@ -452,6 +452,68 @@ class BenchTest(unittest.TestCase):
             self.assertIn(name, done.stdout)
 
 
+class BenchDispatchTest(unittest.TestCase):
+
+    NAMES = ["add", "add_", "mul by a number", "mm", "t", "view", "softmax", "sum",
+             "cat", "layer_norm", "linear, backward"]
+
+    def test_every_operator_stands_beside_pytorch(self):
+        done = tessera("bench", "dispatch", "--rounds", "2", "--batches", "5",
+                       "--calls", "3", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertRegex(report["pytorch"], r"^2\.")
+        rows = {row["name"]: row for row in report["operators"]}
+        self.assertEqual(list(rows), self.NAMES)
+        for name, row in rows.items():
+            for key in ("pytorch_plain_seconds", "pytorch_extra_seconds"):
+                self.assertEqual(len(row[key]), 2, name)
+            self.assertNotEqual(row["communicates"], "extra_seconds" in row, name)
+        self.assertIn("ratio", rows["add_"])
+        self.assertAlmostEqual(
+            rows["add_"]["extra_seconds_per_dispatched"],
+            max(rows["add_"]["extra_seconds"]))
+        for name in ("add", "add_", "mul by a number", "mm", "cat"):
+            self.assertEqual(rows[name]["dispatched"], 1, name)
+        # The layer, its transpose and product; a dozen steps of backward.
+        self.assertIn(rows["linear, backward"]["dispatched"], range(8, 20))
+
+    def test_what_misses_its_target_is_named(self):
+        done = tessera("bench", "dispatch", "--rounds", "1", "--batches", "2",
+                       "--calls", "1", "--python", "/nonexistent")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\n(missed:|all \d+ targets met)")
+        self.assertIn("not found", done.stdout)
+        for name in self.NAMES:
+            self.assertIn(name, done.stdout)
+
+    def test_misses_of_our_own(self):
+        done = tessera("bench", "dispatch", "--misses", "--json", "--python",
+                       "/nonexistent")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual(
+            [(row["name"], row["mesh_dims"]) for row in report["misses"]],
+            [("add", 1), ("mm", 1), ("view", 1), ("add", 2), ("mm", 2), ("view", 2),
+             ("mm", 3), ("mm", 4), ("mm", 6)])
+        self.assertGreater(report["misses"][0]["extra_seconds"], 0)
+        self.assertIn("sequence_lengths", report)
+
+    def test_misses_of_pytorch(self):
+        python = os.path.join(ROOT, ".venv", "bin", "python")
+        if not os.access(python, os.X_OK):
+            self.skipTest("no .venv with PyTorch")
+        done = subprocess.run(
+            [python, os.path.join(ROOT, "benchmarks", "dispatch_pytorch.py"),
+             "misses", "2", "20", "30"],
+            input="round\n", capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        answer = json.loads(done.stdout.splitlines()[1])
+        self.assertEqual(
+            list(answer), ["add 1", "mm 1", "view 1", "add 2", "mm 2", "view 2",
+                           "mm 3", "lengths"])
+
+
 class HelpTest(unittest.TestCase):
 
     def test_help_names_subcommands_and_options(self):
@@ -463,6 +525,7 @@ class HelpTest(unittest.TestCase):
             ("doctor --help", ["--json"]),
             ("demo --help", ["--ranks", "--steps", "--dtype", "--json"]),
             ("bench redistribute --help", ["--ranks", "--mib", "--python"]),
+            ("bench dispatch --help", ["--misses", "--device", "--python"]),
         ]:
             with self.subTest(typed):
                 done = tessera(*typed.split())

@@ -323,10 +323,7 @@ void add_view_rules(RuleTable& t) {
   t.view({"aten::view.dtype"}, dtype_view);
   t.view({"aten::view_as_real"}, real_view);
   t.view({"aten::view_as_complex"}, complex_view);
-  t.view(
-      {"aten::alias_copy", "aten::detach_copy", "aten::lift",
-       "aten::lift_fresh", "aten::lift_fresh_copy"},
-      same_view);
+  t.view({"aten::lift_fresh"}, same_view);
   t.view({"aten::expand"}, expand_view);
   t.view({"aten::permute"}, permute_view);
   t.view({"aten::transpose.int"}, transpose_view);

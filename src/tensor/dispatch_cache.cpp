@@ -1,0 +1,179 @@
+#include <tensor/dispatch_cache.h>
+
+#include <cstring>
+
+#include <tensor/ruled_call.h>
+#include <tensor/strides.h>
+
+namespace tessera::detail {
+
+namespace {
+
+// What precedes a value, so that values of different kinds never look alike.
+// Spec addresses are even and large.
+enum Tag : uint64_t {
+  kNone = 1,
+  kUndefined = 3,
+  kNumber = 5,  // a plain tensor without dims
+  kPlain = 7,   // a plain tensor with dims
+  kList = 9,    // its length follows
+  kInt = 11,
+  kDouble = 13,
+  kBool = 15,
+  kText = 17,
+  kOther = 19
+};
+
+}  // namespace
+
+CallKey::CallKey(const OpCall& call, const OpTraits& traits) {
+  add(reinterpret_cast<uintptr_t>(&call.schema()));
+  for (size_t i = 0; i < call.size(); ++i) {
+    const c10::IValue& value = call.argument(i);
+    switch (traits.arguments[i].kind) {
+      case ArgumentTraits::Kind::kTensor:
+        if (value.isTensor()) {
+          add_tensor(value.toTensor());
+        } else {
+          add(kNone);
+        }
+        break;
+      case ArgumentTraits::Kind::kTensors:
+        if (value.isNone()) {
+          add(kNone);
+          break;
+        }
+        add(kList);
+        add(value.toListRef().size());
+        for (const c10::IValue& element : value.toListRef()) {
+          element.isTensor() ? add_tensor(element.toTensor()) : add(kNone);
+        }
+        break;
+      case ArgumentTraits::Kind::kStatic:
+        if (traits.arguments[i].keyed) {
+          add_static(value);
+        }
+        break;
+    }
+  }
+}
+
+void CallKey::add_tensor(const at::Tensor& t) {
+  if (is_sharded(t)) {
+    const ShardedMeta& meta = moving_meta_of(t);
+    simple_ = simple_ && !meta.pending && !meta.copy;
+    add(reinterpret_cast<uintptr_t>(meta.spec.get()));
+  } else if (!t.defined()) {
+    add(kUndefined);
+  } else if (t.dim() == 0) {
+    add(kNumber | static_cast<uint64_t>(t.scalar_type()) << 8 |
+        uint64_t{t.unsafeGetTensorImpl()->is_wrapped_number()} << 16);
+  } else {
+    simple_ = false;
+    add_plain(t);
+  }
+}
+
+void CallKey::add_plain(const at::Tensor& t) {
+  add(kPlain | static_cast<uint64_t>(t.scalar_type()) << 8 |
+      static_cast<uint64_t>(t.dim()) << 16);
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    add(static_cast<uint64_t>(t.size(d)));
+    add(static_cast<uint64_t>(t.stride(d)));
+  }
+}
+
+void CallKey::add_static(const c10::IValue& value) {
+  if (value.isInt()) {
+    add(kInt);
+    add(static_cast<uint64_t>(value.toInt()));
+  } else if (value.isDouble()) {
+    add(kDouble);
+    uint64_t bits = 0;
+    const double number = value.toDouble();
+    std::memcpy(&bits, &number, sizeof(bits));
+    add(bits);
+  } else if (value.isBool()) {
+    add(kBool | uint64_t{value.toBool()} << 8);
+  } else if (value.isNone()) {
+    add(kNone);
+  } else if (value.isList()) {
+    add(kList);
+    const auto list = value.toListRef();
+    add(list.size());
+    for (const c10::IValue& element : list) {
+      add_static(element);
+    }
+  } else if (value.isString()) {
+    const std::string& text = value.toStringRef();
+    add(kText | text.size() << 8);
+    for (size_t i = 0; i < text.size(); i += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, text.data() + i, std::min<size_t>(8, text.size() - i));
+      add(word);
+    }
+  } else if (value.isDevice()) {
+    add(kOther);
+    add(static_cast<uint64_t>(value.toDevice().type()) << 8 |
+        static_cast<uint8_t>(value.toDevice().index()));
+  } else {
+    complete_ = false;
+  }
+}
+
+std::vector<SpecPtr> CallKey::specs(const OpCall& call) const {
+  std::vector<SpecPtr> specs;
+  call.for_each_argument_tensor([&](const at::Tensor& t) {
+    if (is_sharded(t)) {
+      specs.push_back(moving_meta_of(t).spec);
+    }
+  });
+  return specs;
+}
+
+DispatchCache& DispatchCache::of_thread() {
+  thread_local DispatchCache cache;
+  return cache;
+}
+
+const DecisionPtr* DispatchCache::find(const CallKey& key) {
+  if (generation_ != rules_generation()) {
+    clear();
+    generation_ = rules_generation();
+  }
+  const auto& place = places_[key.hash() % kPlaces];
+  if (!place) {
+    return nullptr;
+  }
+  for (const Entry& entry : place->entries) {
+    if (entry.hash == key.hash() && entry.decision &&
+        c10::ArrayRef<uint64_t>(entry.words) == key.words()) {
+      return &entry.decision;
+    }
+  }
+  return nullptr;
+}
+
+const DecisionPtr& DispatchCache::insert(
+    const CallKey& key, DecisionPtr decision, std::vector<SpecPtr> specs) {
+  auto& place = places_[key.hash() % kPlaces];
+  if (!place) {
+    place = std::make_unique<Place>();
+  }
+  Entry& entry = place->entries[place->oldest];
+  place->oldest = static_cast<uint8_t>((place->oldest + 1) % kWays);
+  size_ += entry.decision ? 0 : 1;
+  entry.hash = key.hash();
+  entry.words.assign(key.words().begin(), key.words().end());
+  entry.decision = std::move(decision);
+  entry.specs = std::move(specs);
+  return entry.decision;
+}
+
+void DispatchCache::clear() {
+  places_.clear();
+  places_.resize(kPlaces);
+  size_ = 0;
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,17 @@
+// Local kernels of lookups and convolutions; see local_kernels.h.
+#pragma once
+
+#include <tensor/local_kernels.h>
+
+namespace tessera::detail {
+
+/// Looks up global indices in the part of a table that this rank holds, and
+/// gives zeros for indices that others hold. Serves embedding, gather,
+/// index_select and index with one index tensor, whatever runs the rank holds.
+void local_lookup(const LocalCall& local);
+
+/// Runs a convolution, or its backward form, on shards of channels: the groups
+/// and biases are those of the shard.
+void local_convolution(const LocalCall& local);
+
+}  // namespace tessera::detail

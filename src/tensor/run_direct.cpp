@@ -1,0 +1,121 @@
+// The short way of a call that was met before and moves nothing.
+#include <c10/util/SmallVector.h>
+#include <tensor/ways.h>
+
+namespace tessera::detail {
+
+namespace {
+
+// What the stack held before shards took its place.
+struct Kept {
+  c10::SmallVector<at::Tensor, 2> written;
+  at::Tensor viewed;
+};
+
+void take_shard(c10::IValue& value, const ArgumentTraits& traits, Kept& kept) {
+  const at::Tensor& t = value.toTensor();
+  if (!is_sharded(t)) {
+    return;
+  }
+  if (traits.written) {
+    kept.written.push_back(t);
+  }
+  if (traits.viewed) {
+    kept.viewed = t;
+  }
+  value = at::Tensor(moving_meta_of(t).local);
+}
+
+void take_shards(const OpCall& call, const OpTraits& traits, Kept& kept) {
+  for (size_t i = 0; i < call.size(); ++i) {
+    const ArgumentTraits& argument = traits.arguments[i];
+    c10::IValue& value = call.argument(i);
+    if (argument.kind == ArgumentTraits::Kind::kTensor) {
+      if (value.isTensor()) {
+        take_shard(value, argument, kept);
+      }
+    } else if (argument.kind == ArgumentTraits::Kind::kTensors) {
+      map_elements(value, [&](const at::Tensor& t) {
+        if (!is_sharded(t)) {
+          return t;
+        }
+        if (argument.written) {
+          kept.written.push_back(t);
+        }
+        return at::Tensor(moving_meta_of(t).local);
+      });
+    }
+  }
+}
+
+// Returns false, and leaves the arguments, where the shard's own strides do not
+// permit the view.
+bool run_view(const OpCall& call) {
+  auto& stack = *call.stack();
+  const size_t below = stack.size() - call.size();
+  const c10::SmallVector<c10::IValue, 4> saved(
+      stack.begin() + static_cast<std::ptrdiff_t>(below), stack.end());
+  try {
+    call.op().callBoxed(call.stack());
+    return true;
+  } catch (const c10::Error&) {
+    stack.resize(below);
+    stack.insert(stack.end(), saved.begin(), saved.end());
+    return false;
+  }
+}
+
+at::Tensor wrap_one(
+    const OpCall& call, const Decision& decision, size_t result, size_t element,
+    const at::Tensor& t, const Kept& kept, const std::shared_ptr<Copy>& copy) {
+  const SpecPtr spec = result_spec(decision, call, result, element, t);
+  return kept.viewed.defined() ? wrap_view(t, spec, kept.viewed, copy)
+                               : wrap(t, spec);
+}
+
+}  // namespace
+
+void run_direct(
+    const OpCall& call, const OpTraits& traits, const Decision& decision) {
+  Kept kept;
+  take_shards(call, traits, kept);
+  for (const auto& [number, value] : decision.local_arguments) {
+    call.argument(number) = value;
+  }
+  std::shared_ptr<Copy> copy;
+  if (decision.kernel != nullptr) {
+    decision.kernel({call, decision.layouts, *decision.mesh->coordinate()});
+  } else if (!kept.viewed.defined()) {
+    call.op().callBoxed(call.stack());
+  } else if (!run_view(call)) {
+    copy = copy_of(kept.viewed, spec_of(kept.viewed).placements());
+    call.argument(0) = copy->value;
+    call.op().callBoxed(call.stack());
+  }
+  for (const at::Tensor& t : kept.written) {
+    after_write(t);
+  }
+  auto& stack = *call.stack();
+  const auto& returns = call.schema().returns();
+  size_t next = 0;
+  for (size_t r = 0; r < returns.size(); ++r) {
+    c10::IValue& value = stack[stack.size() - returns.size() + r];
+    const auto* alias = returns[r].alias_info();
+    if (alias != nullptr && alias->isWrite() && next < kept.written.size()) {
+      value = kept.written[next++];
+    } else if (value.isTensor()) {
+      if (value.toTensor().defined()) {
+        value = wrap_one(
+            call, decision, r, 0, at::Tensor(value.toTensor()), kept, copy);
+      }
+    } else if (value.isList()) {
+      size_t element = 0;
+      map_elements(value, [&](const at::Tensor& t) {
+        const size_t e = element++;
+        return t.defined() ? wrap_one(call, decision, r, e, t, kept, copy) : t;
+      });
+    }
+  }
+}
+
+}  // namespace tessera::detail
