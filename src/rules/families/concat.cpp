@@ -197,7 +197,6 @@ void add_concat_rules(RuleTable& t) {
       .also(all + "P->P");
   t.along({"aten::narrow_copy"}).also(all + "P->P");
   t.rows("aten::constant_pad_nd", pad_rows);
-  t.leading({"aten::tril", "aten::triu"}, 2).also(all + "P->P");
   t.rows("aten::diag_embed", diag_embed_rows).also(all + "P->P");
 
   t.rows(
