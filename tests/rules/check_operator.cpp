@@ -84,6 +84,10 @@ class Checker {
 
   Report take() {
     const std::vector<std::string> texts = texts_of(op_.schema(), *found_.rule);
+    report_.excuse = reason_for_no_case(texts);
+    if (!report_.excuse.empty()) {
+      return std::move(report_);
+    }
     uint64_t seed = hash_of(report_.name) % 1000;
     int64_t fruitless = 0;
     for (const Recipe& recipe : recipes(texts.size(), dice_)) {

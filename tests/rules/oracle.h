@@ -53,6 +53,8 @@ struct Report {
   int64_t refused = 0;
   /// Why the operator refused its last arguments.
   std::string refusal;
+  /// Why there can be no case; "" where there must be one.
+  std::string excuse;
   /// One text per wrong case, the first few.
   std::vector<std::string> problems;
   int64_t wrong = 0;

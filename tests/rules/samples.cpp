@@ -138,6 +138,10 @@ class Filler {
             c10::isFloatingType(dtype_) ? dtype_ : at::kFloat);
       case 'L':
         return distinct(shape);
+      case 'j':
+        return random_integers(shape, 1, limit(), seed_).to(at::kInt);
+      case 't':
+        return at::tensor(shape, at::kLong);  // the numbers themselves
       default:
         return values(kind, shape).to(dtype_);
     }

@@ -10,6 +10,7 @@
 //   m l        before it: matrices that are positive definite; lower triangular
 //   i4 q4      before it: indices below 4; indices that do not repeat
 //   b c f L    before it: bool; complex; float whatever the case; int64
+//   j4 t       before it: int32 in 1..4; int64 with these very elements
 //   {[a] [b]}  a list of tensors, `-` for None
 //   (0,a)      a list of numbers
 //   2*a+1      an integer; 0.5, true, mean: a number, a bool, a string
@@ -70,6 +71,9 @@ std::optional<Sample> make_sample(
 /// operator of which it is a variant, else those that its schema suggests.
 std::vector<std::string> texts_of(
     const c10::FunctionSchema& schema, const detail::Rule& rule);
+
+/// Returns why an operator has no case, or "": "needs a GPU".
+std::string reason_for_no_case(const std::vector<std::string>& texts);
 
 /// Returns the texts that are listed for a name, "aten::mm" or
 /// "aten::sum.dim_IntList"; nullptr where none are.

@@ -125,7 +125,8 @@ Words words_of(const c10::Argument& argument) {
   return kind == c10::TypeKind::BoolType     ? Words{"false", "true"}
          : kind == c10::TypeKind::FloatType  ? Words{"0.5"}
          : kind == c10::TypeKind::NumberType ? Words{"2", "-3"}
-         : kind == c10::TypeKind::ListType   ? Words{"(1,2)", "(0)", "()"}
+         : kind == c10::TypeKind::ListType
+             ? Words{"(2,3,4)", "(0)", "()", "(1,2)"}
                                              : Words{"1", "2", "0"};
 }
 
@@ -203,6 +204,11 @@ std::vector<std::string> suggested_texts(
   std::sort(texts.begin(), texts.end());
   texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
   return texts;
+}
+
+std::string reason_for_no_case(const std::vector<std::string>& texts) {
+  const bool given = texts.size() == 1 && texts[0].rfind("! ", 0) == 0;
+  return given ? texts[0].substr(2) : "";
 }
 
 std::vector<std::string> texts_of(
