@@ -21,10 +21,21 @@ int64_t wrapped(int64_t dim, int64_t ndim) {
   return dim < 0 ? dim + ndim : dim;
 }
 
-// The last part of ceil chunks may be empty.
-int64_t smallest_chunk(int64_t size, int64_t parts) {
-  const int64_t chunk = (size + parts - 1) / parts;
-  return std::max<int64_t>(0, size - chunk * (parts - 1));
+// Does some rank hold nothing of a dim that is not empty?
+bool leaves_empty(
+    const Operand& operand, int64_t dim, const MeshShape& mesh,
+    Placements placements) {
+  if (operand.shape[static_cast<size_t>(dim)] == 0) {
+    return false;
+  }
+  placements.resize(static_cast<size_t>(mesh.ndim()), Replicate());
+  const Layout layout(operand.shape.vec(), mesh, placements);
+  for (const Coordinate& coordinate : coordinates_of(mesh)) {
+    if (layout.local_shape(coordinate)[static_cast<size_t>(dim)] == 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool suits_dtype(ReduceOp op, c10::ScalarType dtype) {
@@ -101,15 +112,12 @@ class Forced {
     choice_.outputs.resize(call.output_count());
     choice_.cut_sizes.resize(call.output_count());
     choice_.local = rule.local;
-    for (const Operand& operand : call.operands()) {
-      least_.emplace_back(operand.shape.begin(), operand.shape.end());
-    }
   }
 
   bool add(const Row& row, int64_t m) {
     int64_t size = -1;
     for (size_t i = 0; i < row.operands.size(); ++i) {
-      if (!fits(row.operands[i], i, m, size)) {
+      if (!fits(row.operands[i], i, size)) {
         return false;
       }
     }
@@ -148,7 +156,7 @@ class Forced {
     return cell.is_shard() ? cut.with_dim(dim) : cell.placement();
   }
 
-  bool fits(const Cell& cell, size_t i, int64_t m, int64_t& size) {
+  bool fits(const Cell& cell, size_t i, int64_t& size) const {
     const Operand& operand = call_.operand(i);
     if (!operand.defined || cell.is_replicate()) {
       return true;
@@ -161,16 +169,17 @@ class Forced {
       return false;
     }
     const int64_t here = operand.shape[static_cast<size_t>(d)];
-    int64_t& least = least_[i][static_cast<size_t>(d)];
-    const bool empties =
-        rule_.not_empty && least > 0 &&
-        (style_ != CutStyle::kPlain || smallest_chunk(least, mesh_.size(m)) == 0);
-    if ((size >= 0 && size != here) || empties) {
+    if (size >= 0 && size != here) {
       return false;
     }
-    least = smallest_chunk(least, mesh_.size(m));
     size = here;
-    return true;
+    if (!rule_.not_empty) {
+      return true;
+    }
+    Placements placements = choice_.operands[i];
+    placements.push_back(Shard(d));
+    return style_ == CutStyle::kPlain &&
+           !leaves_empty(operand, d, mesh_, std::move(placements));
   }
 
   const Rule& rule_;
@@ -178,7 +187,6 @@ class Forced {
   const MeshShape& mesh_;
   CutStyle style_;
   RuleChoice choice_;
-  std::vector<std::vector<int64_t>> least_;  // smallest piece of each dim
 };
 
 // Does the library choose what was forced when the operands have it already?

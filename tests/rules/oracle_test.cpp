@@ -11,10 +11,17 @@
 #include <thread>
 
 #include <ATen/Parallel.h>
+#include <rules/gradient_cases.h>
+#include <rules/missing_rows.h>
 #include <rules/oracle.h>
 
 namespace tessera::oracle {
 namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
 
 bool is_variant(const c10::FunctionSchema& schema) {
   for (const auto& argument : schema.arguments()) {
@@ -84,11 +91,50 @@ TEST(Oracle, EveryRowGivesWhatOneDeviceGives) {
                     << report.name << " oracle_test";
     }
   }
-  const std::chrono::duration<double> seconds =
-      std::chrono::steady_clock::now() - begin;
   std::cout << "oracle: " << cases << " cases, " << served << " operators, "
             << dropped << " rows dropped, " << refused << " samples refused, "
-            << wrong << " wrong, " << seconds.count() << " s\n";
+            << wrong << " wrong, " << seconds_since(begin) << " s\n";
+}
+
+TEST(Oracle, EveryRowHasTheGradientsOfOneDevice) {
+  const auto begin = std::chrono::steady_clock::now();
+  at::set_num_threads(1);
+  std::vector<GradientCase> cases;
+  std::ofstream file("oracle_gradients.txt");
+  size_t served = 0, excused = 0;
+  for (const Ruled& ruled : asked_operators()) {
+    GradientCases own = gradient_cases(ruled);
+    const std::string name = c10::toString(ruled.op.operator_name());
+    file << name << " gradient cases " << own.cases.size()
+         << (own.cases.empty() ? ": " + own.excuse : "") << "\n";
+    served += !own.cases.empty();
+    excused += own.cases.empty();
+    std::move(own.cases.begin(), own.cases.end(), std::back_inserter(cases));
+  }
+  const std::vector<std::string> problems = run_gradient_cases(cases);
+  for (const std::string& problem : problems) {
+    ADD_FAILURE() << problem;
+  }
+  std::cout << "oracle: " << cases.size() << " gradient cases, " << served
+            << " operators, " << excused << " without, " << problems.size()
+            << " wrong, " << seconds_since(begin) << " s\n";
+}
+
+TEST(Oracle, MissingRowsAreListed) {
+  const auto begin = std::chrono::steady_clock::now();
+  at::set_num_threads(1);
+  std::ofstream file("oracle_missing.txt");
+  size_t count = 0, operators = 0;
+  for (const Ruled& ruled : asked_operators()) {
+    const auto rows = missing_rows(ruled);
+    count += rows.size();
+    operators += !rows.empty();
+    for (const std::string& row : rows) {
+      file << c10::toString(ruled.op.operator_name()) << ": " << row << "\n";
+    }
+  }
+  std::cout << "oracle: " << count << " legal rows of " << operators
+            << " operators are not listed, " << seconds_since(begin) << " s\n";
 }
 
 }  // namespace

@@ -413,7 +413,8 @@ torch::jit::Stack parse_arguments(
   const auto& arguments = schema.arguments();
   std::vector<std::optional<std::string>> words(arguments.size());
   size_t next = 0;
-  for (const std::string& part : split(text, ';')) {
+  const size_t begin = text.rfind("+ ", 0) == 0 ? 2 : 0;
+  for (const std::string& part : split(text.substr(begin), ';')) {
     const size_t equal = part.find('=');
     if (equal == std::string::npos) {
       TORCH_CHECK_VALUE(
@@ -450,6 +451,11 @@ torch::jit::Stack parse_arguments(
 std::optional<Sample> make_sample(
     const c10::OperatorHandle& op, const std::string& text, SizeClass sizes,
     c10::ScalarType dtype, uint64_t seed, std::string& refusal) {
+  if (text.rfind("+ ", 0) == 0 &&
+      (sizes == SizeClass::kEmpty || sizes == SizeClass::kEmptyLater)) {
+    refusal = "no size may be 0";
+    return std::nullopt;
+  }
   for (const c10::ScalarType out : out_dtypes(op.schema(), dtype)) {
     try {
       torch::jit::Stack arguments =

@@ -13,6 +13,7 @@
 //   j4 t       before it: int32 in 1..4; int64 with these very elements
 //   {[a] [b]}  a list of tensors, `-` for None
 //   (0,a)      a list of numbers
+//   +          first of all: LibTorch crashes where a size is 0
 //   2*a+1      an integer; 0.5, true, mean: a number, a bool, a string
 #pragma once
 
