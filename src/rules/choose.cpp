@@ -140,7 +140,8 @@ class Chooser {
     return (size + parts - 1) / parts;
   }
   static int64_t smallest_chunk(int64_t size, int64_t parts) {
-    return std::max<int64_t>(0, size - largest_chunk(size, parts) * (parts - 1));
+    return std::max<int64_t>(
+        0, size - largest_chunk(size, parts) * (parts - 1));
   }
   void cut_lengths(std::set<int64_t>& lengths, int64_t m) const {
     std::set<int64_t> pieces;

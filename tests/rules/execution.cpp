@@ -81,6 +81,7 @@ void Execution::run(const Prepare& prepare) {
     detail::Decision decision;
     prepare(coordinates_[r], decision);
     torch::jit::Stack stack = local_arguments(r);
+    torch::jit::Stack written = written_arguments(call_.schema(), stack);
     const detail::OpCall call(call_.sample().op, &stack);
     for (const auto& [number, value] : decision.local_arguments) {
       call.argument(number) = value;
@@ -90,7 +91,7 @@ void Execution::run(const Prepare& prepare) {
     } else {
       call_.sample().op.callBoxed(&stack);
     }
-    results_.push_back(std::move(stack));
+    results_.push_back(written.empty() ? std::move(stack) : std::move(written));
   }
 }
 
@@ -103,8 +104,7 @@ std::vector<at::Tensor> Execution::returned(
   std::vector<at::Tensor> parts;
   for (const torch::jit::Stack& stack : results_) {
     const std::vector<at::Tensor> tensors = tensors_in(stack[result]);
-    parts.push_back(
-        element < tensors.size() ? tensors[element] : at::Tensor());
+    parts.push_back(element < tensors.size() ? tensors[element] : at::Tensor());
   }
   return parts;
 }
@@ -145,7 +145,8 @@ std::string Execution::difference_of(
     return problem;
   }
   const at::Tensor got = assemble(parts, layout, problem);
-  return problem.empty() ? difference(got, want) : problem;
+  return problem.empty() ? difference(got, want, layout.has_partial())
+                         : problem;
 }
 
 std::string Execution::difference_of_result(
@@ -158,16 +159,16 @@ std::string Execution::difference_of_result(
   }
   const std::string text =
       difference_of(returned(result, element), want, placements);
-  return text.empty() ? ""
-                      : "result " + std::to_string(result) +
-                            (elements(result) > 1
-                                 ? " [" + std::to_string(element) + "]"
-                                 : "") +
-                            ": " + text;
+  return text.empty()
+             ? ""
+             : "result " + std::to_string(result) +
+                   (elements(result) > 1 ? " [" + std::to_string(element) + "]"
+                                         : "") +
+                   ": " + text;
 }
 
 std::string Execution::difference_of_written() const {
-  if (returns_written(call_.schema())) {
+  if (call_.schema().returns().empty() || returns_written(call_.schema())) {
     return "";
   }
   for (size_t i = 0; i < parts_.size(); ++i) {
@@ -176,11 +177,9 @@ std::string Execution::difference_of_written() const {
       continue;
     }
     const std::vector<at::Tensor> after = tensors_in(
-        call_.sample()
-            .arguments_after[static_cast<size_t>(operand.argument)]);
+        call_.sample().arguments_after[static_cast<size_t>(operand.argument)]);
     const std::string text = difference_of(
-        parts_[i], after[static_cast<size_t>(operand.element)],
-        placements_[i]);
+        parts_[i], after[static_cast<size_t>(operand.element)], placements_[i]);
     if (!text.empty()) {
       return "operand " + std::to_string(i) + ", which it writes: " + text;
     }

@@ -24,7 +24,8 @@ class Execution {
   /// Runs the part of every rank.
   void run(const Prepare& prepare);
 
-  /// Returns how many tensors a return has; 1 if it is not a list.
+  /// Returns how many tensors a return has; 1 if it is not a list. Where the
+  /// schema returns nothing, what it writes stands for returns.
   size_t elements(size_t result) const;
   /// Returns what all ranks returned, and what the whole call did.
   std::vector<at::Tensor> returned(size_t result, size_t element) const;

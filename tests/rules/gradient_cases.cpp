@@ -1,6 +1,8 @@
 #include <rules/gradient_cases.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <iostream>
 #include <map>
 #include <mutex>
 
@@ -58,9 +60,8 @@ torch::jit::Stack with_operands(
       }
       case detail::ArgumentTraits::Kind::kTensors:
         if (!stack[a].isNone()) {
-          detail::map_elements(stack[a], [&](const at::Tensor&) {
-            return operands[next++];
-          });
+          detail::map_elements(
+              stack[a], [&](const at::Tensor&) { return operands[next++]; });
         }
         break;
     }
@@ -98,8 +99,8 @@ std::vector<at::Tensor> gradients_of(
 
 bool is_variant(const c10::FunctionSchema& schema) {
   for (const auto& argument : schema.arguments()) {
-    if (argument.is_out() ||
-        (argument.alias_info() != nullptr && argument.alias_info()->isWrite())) {
+    if (argument.is_out() || (argument.alias_info() != nullptr &&
+                              argument.alias_info()->isWrite())) {
       return true;
     }
   }
@@ -132,7 +133,10 @@ std::vector<at::Tensor> plain_leaves(const SampleCall& call) {
 class SampleCases {
  public:
   SampleCases(const Ruled& ruled, const Sample& sample, size_t turn)
-      : ruled_(ruled), sample_(sample), call_(sample, ruled.found), turn_(turn) {}
+      : ruled_(ruled),
+        sample_(sample),
+        call_(sample, ruled.found),
+        turn_(turn) {}
 
   std::string add_to(std::vector<GradientCase>& cases) {
     if (!has_floating(sample_.results)) {
@@ -231,9 +235,9 @@ std::string run_case(const GradientCase& one) {
       leaves.emplace_back();
       continue;
     }
-    const auto parts =
-        cut(whole, Layout(whole.sizes().vec(), mesh.mesh_shape(), one.operands[i]),
-            one.sample.seed * 31 + i);
+    const auto parts = cut(
+        whole, Layout(whole.sizes().vec(), mesh.mesh_shape(), one.operands[i]),
+        one.sample.seed * 31 + i);
     leaves.push_back(from_local(
                          parts[static_cast<size_t>(rank())], mesh,
                          one.operands[i],
@@ -328,11 +332,14 @@ std::vector<std::string> run_gradient_cases(
             [&] {
               for (size_t i = begin; i < end; ++i) {
                 std::string problem;
+                if (rank() == 0 && std::getenv("TESSERA_ORACLE_LOUD")) {
+                  std::cerr << list[i]->what << std::endl;
+                }
                 try {
                   problem = run_case(*list[i]);
                 } catch (const c10::Error& error) {
-                  problem = std::string("throws: ") +
-                            error.what_without_backtrace();
+                  problem =
+                      std::string("throws: ") + error.what_without_backtrace();
                 }
                 const std::lock_guard<std::mutex> lock(mutex);
                 if (rank() == 0) {
@@ -343,8 +350,7 @@ std::vector<std::string> run_gradient_cases(
                 }
               }
             },
-            {.engine = Engine::kThreads,
-             .deadline = std::chrono::seconds(10)});
+            {.engine = Engine::kThreads, .deadline = std::chrono::seconds(10)});
       } catch (const std::exception& error) {
         problems.push_back(
             list[reached]->what + " or the next: " + error.what());

@@ -133,8 +133,8 @@ bool is_suitable(const Sample& sample) {
 
 bool writes(const c10::FunctionSchema& schema) {
   for (const auto& argument : schema.arguments()) {
-    if (argument.is_out() ||
-        (argument.alias_info() != nullptr && argument.alias_info()->isWrite())) {
+    if (argument.is_out() || (argument.alias_info() != nullptr &&
+                              argument.alias_info()->isWrite())) {
       return true;
     }
   }

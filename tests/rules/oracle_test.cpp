@@ -87,8 +87,8 @@ TEST(Oracle, EveryRowGivesWhatOneDeviceGives) {
     EXPECT_TRUE(report.cases > 0 || !report.excuse.empty())
         << report.name << " has a rule and no case: " << report.refusal;
     for (const std::string& problem : report.problems) {
-      ADD_FAILURE() << problem << "\n  rerun: TESSERA_ORACLE_OP="
-                    << report.name << " oracle_test";
+      ADD_FAILURE() << problem << "\n  rerun: TESSERA_ORACLE_OP=" << report.name
+                    << " oracle_test";
     }
   }
   std::cout << "oracle: " << cases << " cases, " << served << " operators, "

@@ -85,7 +85,9 @@ const std::vector<Planted>& planted() {
       {"letters of a batch the other way round", "aten::bmm",
        [](RuleTable& t) { t.factors("aten::bmm", "bmk,bkn->bnm"); }},
       {"a product of Partial factors", "aten::dot",
-       [](RuleTable& t) { t.factors("aten::dot", "k,k->").also("sum: PP->P"); }},
+       [](RuleTable& t) {
+         t.factors("aten::dot", "k,k->").also("sum: PP->P");
+       }},
       {"a bias on every rank", "aten::addmm",
        [](RuleTable& t) { t.factors("aten::addmm", "mn,mk,kn->mn"); }},
       {"softmax along the cut", "aten::_softmax",
@@ -96,11 +98,10 @@ const std::vector<Planted>& planted() {
        [](RuleTable& t) { t.reduction({"aten::argmax"}, ReduceOp::kMax); }},
       {"dims of the result are not shifted", "aten::sum.dim_IntList",
        [](RuleTable& t) {
-         t.rows(
-             "aten::sum.dim_IntList", [](const RuleCall& call, Rows& rows) {
-               rows.add({cut(call.self().ndim() - 1)},
-                        {cut(call.self().ndim() - 1)});
-             });
+         t.rows("aten::sum.dim_IntList", [](const RuleCall& call, Rows& rows) {
+           rows.add(
+               {cut(call.self().ndim() - 1)}, {cut(call.self().ndim() - 1)});
+         });
        }},
       {"normalised dims are cut", "aten::native_layer_norm",
        [](RuleTable& t) {
@@ -145,7 +146,8 @@ const std::vector<Planted>& planted() {
       {"output channels become samples", "aten::convolution",
        [](RuleTable& t) {
          t.rows("aten::convolution", [](const RuleCall& call, Rows& rows) {
-           rows.add({cut(0)}, {kR, cut(0), call.operand(2).defined ? cut(0) : kR});
+           rows.add(
+               {cut(0)}, {kR, cut(0), call.operand(2).defined ? cut(0) : kR});
          });
        }},
       {"a convolution without its neighbours", "aten::convolution",
@@ -185,7 +187,9 @@ const std::vector<Planted>& planted() {
          });
        }},
       {"products add up", "aten::prod.dim_int",
-       [](RuleTable& t) { t.reduction({"aten::prod.dim_int"}, ReduceOp::kSum); }},
+       [](RuleTable& t) {
+         t.reduction({"aten::prod.dim_int"}, ReduceOp::kSum);
+       }},
       {"minus a maximum is a maximum", "aten::sub.Tensor",
        [](RuleTable& t) {
          t.pointwise({"aten::sub.Tensor"}).also("max: RP->P");
@@ -206,10 +210,10 @@ const std::vector<Planted>& planted() {
        }},
       {"windows across the cut", "aten::max_pool2d_with_indices",
        [](RuleTable& t) {
-         t.rows("aten::max_pool2d_with_indices",
-                [](const RuleCall&, Rows& rows) {
-                  rows.add({cut(2), cut(2)}, {cut(2)});
-                });
+         t.rows(
+             "aten::max_pool2d_with_indices", [](const RuleCall&, Rows& rows) {
+               rows.add({cut(2), cut(2)}, {cut(2)});
+             });
        }},
       {"statistics of a part of the batch", "aten::native_batch_norm",
        [](RuleTable& t) {
@@ -224,9 +228,7 @@ const std::vector<Planted>& planted() {
          t.reduction({"aten::count_nonzero"}, ReduceOp::kSum).also("sum: P->P");
        }},
       {"the greater of addends", "aten::maximum",
-       [](RuleTable& t) {
-         t.pointwise({"aten::maximum"}).also("sum: PP->P");
-       }},
+       [](RuleTable& t) { t.pointwise({"aten::maximum"}).also("sum: PP->P"); }},
       {"picked rows without a mask", "aten::index_select",
        [](RuleTable& t) {
          t.rows("aten::index_select", reduce_all<ReduceOp::kSum>);

@@ -11,6 +11,9 @@ using detail::ArgumentTraits;
 SampleCall::SampleCall(const Sample& sample, const detail::FoundRule& found)
     : sample_(sample),
       found_(found),
+      rule_(
+          found.per_element ? detail::rule_of_element(*found.rule)
+                            : *found.rule),
       traits_(detail::traits_of(sample.op)) {
   auto& stack = const_cast<torch::jit::Stack&>(sample.arguments);
   int32_t length = 0;
@@ -60,7 +63,7 @@ void SampleCall::add_unit(int32_t element) {
     }
   }
   if (!found_.rule->view) {
-    detail::add_rows(*found_.rule, call(unit.operands), unit.rows);
+    detail::add_rows(rule_, call(unit.operands), unit.rows);
   }
   units_.push_back(std::move(unit));
 }

@@ -18,6 +18,8 @@ class SampleCall {
 
   const Sample& sample() const { return sample_; }
   const detail::FoundRule& found() const { return found_; }
+  /// Returns the rule of every unit.
+  const detail::Rule& rule() const { return rule_; }
   const detail::OpTraits& traits() const { return traits_; }
   const c10::FunctionSchema& schema() const { return sample_.op.schema(); }
   /// Returns all operands, and the tensors that they stand for.
@@ -47,6 +49,7 @@ class SampleCall {
 
   const Sample& sample_;
   detail::FoundRule found_;
+  detail::Rule rule_;
   const detail::OpTraits& traits_;
   std::vector<Operand> operands_;
   std::vector<at::Tensor> tensors_;

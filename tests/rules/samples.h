@@ -10,7 +10,7 @@
 //   m l        before it: matrices that are positive definite; lower triangular
 //   i4 q4      before it: indices below 4; indices that do not repeat
 //   b c f L    before it: bool; complex; float whatever the case; int64
-//   j4 t       before it: int32 in 1..4; int64 with these very elements
+//   h j4 t     before it: int8; int32 in 1..4; int64 with these very elements
 //   {[a] [b]}  a list of tensors, `-` for None
 //   (0,a)      a list of numbers
 //   +          first of all: LibTorch crashes where a size is 0
@@ -55,6 +55,14 @@ struct Sample {
 
 /// Returns a copy of arguments whose tensors share no memory with them.
 torch::jit::Stack copy_of(const torch::jit::Stack& arguments);
+
+/// Returns the arguments that a call writes, where it returns nothing: they
+/// stand for its results.
+torch::jit::Stack written_arguments(
+    const c10::FunctionSchema& schema, const torch::jit::Stack& arguments);
+
+/// Returns the schemas of all overloads of a name: "aten::add".
+std::vector<const c10::FunctionSchema*> overloads_of(const std::string& name);
 
 /// Makes the arguments that a text describes; throws where it does not fit the
 /// schema.

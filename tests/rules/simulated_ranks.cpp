@@ -36,7 +36,8 @@ PartialDims partial_dims(const Layout& layout) {
     partial.dims.push_back(m);
     partial.parts *= size;
     partial.averaged *= p.reduce_op() == ReduceOp::kAvg ? size : 1;
-    partial.op = p.reduce_op() == ReduceOp::kAvg ? ReduceOp::kSum : p.reduce_op();
+    partial.op =
+        p.reduce_op() == ReduceOp::kAvg ? ReduceOp::kSum : p.reduce_op();
   }
   return partial;
 }
@@ -63,7 +64,8 @@ std::vector<at::Tensor> sum_addends(
   at::Tensor rest = whole * partial.averaged;
   for (int64_t p = 0; p + 1 < partial.parts; ++p) {
     // Never 0: an addend that is nothing would hide what is lost.
-    at::Tensor addend = numbers_like(whole, 1, 4, seed + static_cast<uint64_t>(p));
+    at::Tensor addend =
+        numbers_like(whole, 1, 4, seed + static_cast<uint64_t>(p));
     addend = p % 2 == 0 ? addend : -addend;
     rest = rest - addend;
     addends.push_back(addend);
@@ -104,7 +106,8 @@ std::vector<at::Tensor> product_addends(
   std::vector<at::Tensor> addends;
   at::Tensor rest = whole;
   for (int64_t p = 0; p + 1 < partial.parts; ++p) {
-    at::Tensor factor = numbers_like(whole, 0, 1, seed + static_cast<uint64_t>(p));
+    at::Tensor factor =
+        numbers_like(whole, 0, 1, seed + static_cast<uint64_t>(p));
     if (whole.scalar_type() == at::kBool) {
       factor = at::logical_or(factor, whole);
     } else {
@@ -153,8 +156,9 @@ at::Tensor reduced(
         break;
     }
   }
-  return partial.averaged == 1 ? value
-                               : (value / partial.averaged).to(value.scalar_type());
+  return partial.averaged == 1
+             ? value
+             : (value / partial.averaged).to(value.scalar_type());
 }
 
 at::Tensor pick(
@@ -213,16 +217,7 @@ bool same_values(const at::Tensor& a, const at::Tensor& b) {
              .item<bool>();
 }
 
-// What may differ: rounding, relative to the values of the whole tensor.
-double tolerance_of(const at::Tensor& want) {
-  const c10::ScalarType dtype = c10::toRealValueType(want.scalar_type());
-  return dtype == at::kDouble ? 1e-9 : dtype == at::kFloat ? 2e-4 : 4e-2;
-}
-
 bool can_be_exact(const at::Tensor& want) {
-  if (!want.is_floating_point() && !want.is_complex()) {
-    return true;
-  }
   if (want.scalar_type() != at::kDouble && want.scalar_type() != at::kFloat) {
     return false;
   }
@@ -230,6 +225,15 @@ bool can_be_exact(const at::Tensor& want) {
   return at::logical_and(scaled == scaled.round(), scaled.abs() < (1 << 20))
       .all()
       .item<bool>();
+}
+
+// What may differ: rounding, relative to the values of the whole tensor.
+double tolerance_of(const at::Tensor& want) {
+  const c10::ScalarType dtype = c10::toRealValueType(want.scalar_type());
+  const bool exact = can_be_exact(want);
+  return dtype == at::kDouble  ? (exact ? 1e-14 : 1e-10)
+         : dtype == at::kFloat ? (exact ? 1e-6 : 2e-4)
+                               : 4e-2;
 }
 
 at::Tensor as_real_double(const at::Tensor& t) {
@@ -269,7 +273,8 @@ at::Tensor random_integers(
   int64_t* data = numbers.mutable_data_ptr<int64_t>();
   const auto range = static_cast<uint64_t>(high - low + 1);
   for (int64_t i = 0; i < numbers.numel(); ++i) {
-    const uint64_t word = mixed(seed * 0x100000001b3ULL + static_cast<uint64_t>(i));
+    const uint64_t word =
+        mixed(seed * 0x100000001b3ULL + static_cast<uint64_t>(i));
     data[i] = low + static_cast<int64_t>((word >> 16) % range);
   }
   return numbers;
@@ -284,8 +289,7 @@ std::vector<at::Tensor> cut(
   }
   std::vector<at::Tensor> parts;
   for (const Coordinate& coordinate : coordinates_of(layout.mesh())) {
-    const auto p =
-        static_cast<size_t>(addend_of(partial, layout, coordinate));
+    const auto p = static_cast<size_t>(addend_of(partial, layout, coordinate));
     parts.push_back(pick(addends[p], layout, coordinate));
   }
   return parts;
@@ -332,7 +336,7 @@ at::Tensor assemble(
     }
     if (first == here) {
       place(whole, value, layout, here, 0);
-    } else if (!same_values(value, pick(whole, layout, here))) {
+    } else if (!difference(value, pick(whole, layout, here)).empty()) {
       problem = "the replicas of ranks " +
                 std::to_string(layout.mesh().rank_at(first)) + " and " +
                 std::to_string(r) + " differ";
@@ -342,7 +346,8 @@ at::Tensor assemble(
   return whole;
 }
 
-std::string difference(const at::Tensor& got, const at::Tensor& want) {
+std::string difference(
+    const at::Tensor& got, const at::Tensor& want, bool finite_only) {
   if (got.scalar_type() != want.scalar_type()) {
     return std::string("dtype ") + c10::toString(got.scalar_type()) +
            " instead of " + c10::toString(want.scalar_type());
@@ -356,16 +361,20 @@ std::string difference(const at::Tensor& got, const at::Tensor& want) {
   }
   const at::Tensor a = as_real_double(got);
   const at::Tensor b = as_real_double(want);
-  const at::Tensor differs =
+  at::Tensor differs =
       at::logical_not(at::logical_or(a == b, at::logical_and(a != a, b != b)));
-  if (can_be_exact(want)) {
+  if (!want.is_floating_point() && !want.is_complex()) {
     return first_difference(a, b, differs);
+  }
+  if (finite_only) {
+    differs =
+        at::logical_and(differs, at::logical_or(b.isfinite(), a.isfinite()));
   }
   const at::Tensor finite = at::where(b.isfinite(), b.abs(), 0.0);
   const at::Tensor allowed =
-      tolerance_of(want) * (finite + finite.max()).clamp_min(1e-3);
-  const at::Tensor wrong = at::logical_and(
-      differs, at::logical_not((a - b).abs() <= allowed));
+      tolerance_of(want) * (finite + finite.max()).clamp_min(1.0);
+  const at::Tensor wrong =
+      at::logical_and(differs, at::logical_not((a - b).abs() <= allowed));
   return wrong.any().item<bool>() ? first_difference(a, b, wrong) : "";
 }
 

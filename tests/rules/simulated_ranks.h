@@ -32,8 +32,12 @@ at::Tensor assemble(
     std::string& problem);
 
 /// Compares two tensors and says where they differ first; "" where they do not.
-/// Values that can be exact must be: integers, and floats where every expected
-/// value is a multiple of 1/64 that no order of additions rounds.
-std::string difference(const at::Tensor& got, const at::Tensor& want);
+/// Integers must be equal; floats to the last few bits where every expected
+/// value is a multiple of 1/64, which no order of additions rounds; else up to
+/// rounding.
+/// Where `finite_only`, elements that must be infinite or NaN may be either: so
+/// are their addends, of both signs.
+std::string difference(
+    const at::Tensor& got, const at::Tensor& want, bool finite_only = false);
 
 }  // namespace tessera::oracle

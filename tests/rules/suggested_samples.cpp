@@ -49,10 +49,14 @@ std::vector<Shapes> shapes_of(bool is_pointwise, size_t tensors) {
     shapes.push_back({"[d,a,b,c]", "[d,a,b,c]", "[d,a,b,c]"});
   } else if (tensors > 1) {
     for (const Shapes& more :
-         {Shapes{"[a,b]", "[b]", "[a,1]"}, {"[a,b]", "[]", "[a,b]"},
-          {"[a,1]", "[1,b]", "[a,b]"}, {"[b]", "[a,b]", "[1]"},
-          {"[a,b,c]", "[b,1]", "[]"}, {"[a,b]", "[a,1]", "[b]"},
-          {"[]", "[a]", "[a]"}, {"[1,b]", "[a,1,1]", "[b]"}}) {
+         {Shapes{"[a,b]", "[b]", "[a,1]"},
+          {"[a,b]", "[]", "[a,b]"},
+          {"[a,1]", "[1,b]", "[a,b]"},
+          {"[b]", "[a,b]", "[1]"},
+          {"[a,b,c]", "[b,1]", "[]"},
+          {"[a,b]", "[a,1]", "[b]"},
+          {"[]", "[a]", "[a]"},
+          {"[1,b]", "[a,1,1]", "[b]"}}) {
       shapes.push_back(more);
     }
   }
@@ -100,6 +104,9 @@ Words words_by_name(const std::string& name, bool is_list) {
     return {};
   }
   Words words = found->second;
+  if (is_list && name == "weight") {
+    return {"(0.5,2,1)"};
+  }
   if (is_list && (name == "dim" || name == "dims")) {
     words.emplace_back("(0,1)");
     words.emplace_back("()");
@@ -111,8 +118,8 @@ Words words_by_name(const std::string& name, bool is_list) {
 // The words of an argument that is no tensor; none where its default will do.
 Words words_of(const c10::Argument& argument) {
   const auto type = without_optional(argument.real_type());
-  Words words = words_by_name(
-      argument.name(), type->kind() == c10::TypeKind::ListType);
+  Words words =
+      words_by_name(argument.name(), type->kind() == c10::TypeKind::ListType);
   const bool wants_default =
       argument.default_value().has_value() || is_optional(argument);
   if (!words.empty() || wants_default) {
@@ -127,7 +134,7 @@ Words words_of(const c10::Argument& argument) {
          : kind == c10::TypeKind::NumberType ? Words{"2", "-3"}
          : kind == c10::TypeKind::ListType
              ? Words{"(2,3,4)", "(0)", "()", "(1,2)"}
-                                             : Words{"1", "2", "0"};
+             : Words{"1", "2", "0"};
 }
 
 bool takes_kind(const c10::FunctionSchema& schema) {
@@ -213,27 +220,26 @@ std::string reason_for_no_case(const std::vector<std::string>& texts) {
 
 std::vector<std::string> texts_of(
     const c10::FunctionSchema& schema, const detail::Rule& rule) {
-  const std::string& overload = schema.overload_name();
-  std::string base = schema.name();
-  const std::string full = overload.empty() ? base : base + "." + overload;
-  std::vector<std::string> names = {full, base};
-  for (const char* suffix : {"_", "_copy"}) {
-    const std::string end = suffix;
+  // "squeeze_copy.dim_out" is a variant of "squeeze.dim".
+  std::vector<std::string> overloads{schema.overload_name()};
+  if (const size_t out = overloads[0].rfind("_out"); out != std::string::npos) {
+    overloads.push_back(overloads[0].substr(0, out));
+  }
+  overloads.emplace_back("");
+  std::vector<std::string> bases{schema.name()};
+  for (const std::string end : {"_", "_copy"}) {
+    const std::string& base = schema.name();
     if (base.size() > end.size() &&
         base.compare(base.size() - end.size(), end.size(), end) == 0) {
-      const std::string shorter = base.substr(0, base.size() - end.size());
-      names.push_back(overload.empty() ? shorter : shorter + "." + overload);
-      names.push_back(shorter);
+      bases.push_back(base.substr(0, base.size() - end.size()));
     }
   }
-  // "dim_out" is the out variant of "dim".
-  const size_t out = overload.rfind("_out");
-  if (out != std::string::npos) {
-    names.insert(names.begin() + 1, base + "." + overload.substr(0, out));
-  }
-  for (const std::string& name : names) {
-    if (const auto* texts = listed_texts(name)) {
-      return *texts;
+  for (const std::string& base : bases) {
+    for (const std::string& overload : overloads) {
+      if (const auto* texts =
+              listed_texts(overload.empty() ? base : base + "." + overload)) {
+        return *texts;
+      }
     }
   }
   return suggested_texts(schema, rule.is_pointwise);
