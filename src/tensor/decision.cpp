@@ -244,8 +244,11 @@ class Decider {
     }
     bool agree = true;
     for (const OperandPlan& plan : decision_->operands) {
+      if (!plan.defined || plan.out) {
+        continue;
+      }
       const at::Tensor* t = tensor_at(call_, plan);
-      if (!plan.defined || plan.out || t->dim() == 0) {
+      if (t->dim() == 0) {
         continue;
       }
       const bool first = decision_->like_shape.empty();

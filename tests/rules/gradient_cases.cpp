@@ -259,7 +259,7 @@ std::string run_case(const GradientCase& one) {
       const at::Tensor whole = want.defined() ? want : at::zeros_like(got);
       problem = problem.empty() ? difference(got, whole) : problem;
     } else if (want.defined()) {
-      const std::string text = difference(full_tensor(got), want);
+      const std::string text = difference(full_tensor(got), want, /*finite_only=*/true);
       problem = problem.empty() && !text.empty()
                     ? "operand " + std::to_string(i) + ": " + text
                     : problem;

@@ -348,7 +348,8 @@ torch::jit::Stack parse_arguments(
   const auto& arguments = schema.arguments();
   std::vector<std::optional<std::string>> words(arguments.size());
   size_t next = 0;
-  const size_t begin = text.rfind("+ ", 0) == 0 ? 2 : 0;
+  const size_t begin =
+      text.rfind("+ ", 0) == 0 || text.rfind("~ ", 0) == 0 ? 2 : 0;
   for (const std::string& part : split(text.substr(begin), ';')) {
     const size_t equal = part.find('=');
     if (equal == std::string::npos) {

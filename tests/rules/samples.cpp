@@ -38,7 +38,10 @@ bool is_functional_form(
     if (argument.is_out() || argument.alias_info() != nullptr) {
       return false;
     }
-    if (right.size() < left.size()) {
+    const bool option =
+        argument.name() == "dtype" || argument.name() == "layout" ||
+        argument.name() == "device" || argument.name() == "pin_memory";
+    if (right.size() < left.size() || !option) {
       right.push_back(argument.name() + argument.type()->str());
     }
   }
@@ -159,6 +162,10 @@ std::vector<const c10::FunctionSchema*> overloads_of(const std::string& name) {
 std::optional<Sample> make_sample(
     const c10::OperatorHandle& op, const std::string& text, SizeClass sizes,
     c10::ScalarType dtype, uint64_t seed, std::string& refusal) {
+  if (text.rfind("~ ", 0) == 0 && dtype == at::kBFloat16) {
+    refusal = "not in bfloat16";
+    return std::nullopt;
+  }
   if (text.rfind("+ ", 0) == 0 &&
       (sizes == SizeClass::kEmpty || sizes == SizeClass::kEmptyLater)) {
     refusal = "no size may be 0";

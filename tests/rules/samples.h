@@ -13,7 +13,10 @@
 //   h j4 t     before it: int8; int32 in 1..4; int64 with these very elements
 //   {[a] [b]}  a list of tensors, `-` for None
 //   (0,a)      a list of numbers
-//   +          first of all: LibTorch crashes where a size is 0
+//   +          first of all: LibTorch crashes or gives no value where a size
+//              is 0
+//   ~          first of all: LibTorch's result in bfloat16 depends on how many
+//              elements a call has
 //   2*a+1      an integer; 0.5, true, mean: a number, a bool, a string
 #pragma once
 

@@ -231,7 +231,7 @@ bool can_be_exact(const at::Tensor& want) {
 double tolerance_of(const at::Tensor& want) {
   const c10::ScalarType dtype = c10::toRealValueType(want.scalar_type());
   const bool exact = can_be_exact(want);
-  return dtype == at::kDouble  ? (exact ? 1e-14 : 1e-10)
+  return dtype == at::kDouble  ? (exact ? 1e-13 : 1e-10)
          : dtype == at::kFloat ? (exact ? 1e-6 : 2e-4)
                                : 4e-2;
 }
@@ -372,7 +372,7 @@ std::string difference(
   }
   const at::Tensor finite = at::where(b.isfinite(), b.abs(), 0.0);
   const at::Tensor allowed =
-      tolerance_of(want) * (finite + finite.max()).clamp_min(1.0);
+      tolerance_of(want) * (finite + finite.max()).clamp_min(8.0);
   const at::Tensor wrong =
       at::logical_and(differs, at::logical_not((a - b).abs() <= allowed));
   return wrong.any().item<bool>() ? first_difference(a, b, wrong) : "";
