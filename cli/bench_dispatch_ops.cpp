@@ -3,6 +3,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/tensor/dtensor.h>
 #include <tessera/tensor/factories.h>
+#include <tessera/tensor/machine_model.h>
 
 #include <functional>
 
@@ -88,42 +89,6 @@ std::vector<Op> ops() {
        &linear_and_backward}};
 }
 
-/// Counts the operators that this thread calls with sharded tensors while it
-/// lives.
-class DispatchCount {
- public:
-  DispatchCount()
-      : handle_(at::addThreadLocalCallback(
-            at::RecordFunctionCallback(&DispatchCount::see)
-                .needsInputs(true)
-                .scopes({at::RecordScope::FUNCTION}))) {
-    calls() = 0;
-  }
-  ~DispatchCount() { at::removeCallback(handle_); }
-  DispatchCount(const DispatchCount&) = delete;
-  DispatchCount& operator=(const DispatchCount&) = delete;
-
-  static int64_t& calls() {
-    static thread_local int64_t count = 0;
-    return count;
-  }
-
- private:
-  static bool is_sharded(const c10::IValue& value) {
-    if (value.isTensor()) {
-      return is_dtensor(value.toTensor());
-    }
-    return value.isList() &&
-           std::ranges::any_of(value.toListRef(), &DispatchCount::is_sharded);
-  }
-  static std::unique_ptr<at::ObserverContext> see(const at::RecordFunction& f) {
-    calls() += std::ranges::any_of(f.inputs(), &DispatchCount::is_sharded);
-    return nullptr;
-  }
-
-  at::CallbackHandle handle_;
-};
-
 Tensors make_sharded(const Op& op, const DeviceMesh& mesh) {
   Tensors tensors;
   for (const Operand& operand : op.operands) {
@@ -160,11 +125,9 @@ Found measure(
   };
   Found found;
   const CommLog log;
-  {
-    const DispatchCount count;
-    op.call(sharded);
-    found.dispatched = DispatchCount::calls();
-  }
+  const int64_t before = dispatched_call_count();
+  op.call(sharded);
+  found.dispatched = dispatched_call_count() - before;
   repeat(sharded, log.count() == 0 ? kWarmUp : 0);
   repeat(plain, kWarmUp);
   for (int i = 0; i < options.batches && log.count() == 0; ++i) {

@@ -86,7 +86,7 @@ class Chooser {
       TORCH_INTERNAL_ASSERT(best.row != nullptr);
       settle(best, m);
     }
-    straighten_turns();
+    straighten_cuts();
     return std::move(choice_);
   }
 
@@ -153,6 +153,13 @@ class Chooser {
   }
 
   bool has_one_kind_of_partial(const Row& row) const {
+    for (size_t o = 0; o < outputs_; ++o) {
+      const Cell& cell = output_cell(row, o);
+      // A complex operand makes complex results, which have no order.
+      if (cell.is_partial() && !suits_all_dtypes(cell.op())) {
+        return false;
+      }
+    }
     for (size_t i = 0; i < row.operands.size(); ++i) {
       const Cell& cell = row.operands[i];
       if (cell.is_partial() && call_.operand(i).defined &&
@@ -168,6 +175,16 @@ class Chooser {
       }
     }
     return true;
+  }
+  bool suits_all_dtypes(ReduceOp op) const {
+    if (op != ReduceOp::kMax && op != ReduceOp::kMin) {
+      return true;
+    }
+    return std::none_of(
+        call_.operands().begin(), call_.operands().end(),
+        [](const Operand& operand) {
+          return operand.defined && c10::isComplexType(operand.dtype);
+        });
   }
   static bool fits_partial(const Placements& before, ReduceOp op) {
     return std::all_of(before.begin(), before.end(), [&](const Placement& p) {
@@ -264,25 +281,29 @@ class Chooser {
     choice_.rows.push_back(row);
   }
 
-  // Turns that came from different tensors need not fit together; then all cuts
-  // are made in the order of the mesh dims.
-  void straighten_turns() {
-    bool turned = false;
+  // Ragged lengths and turns say what other mesh dims leave of a tensor dim; of
+  // different tensors they need not fit together. Then all cuts are plain, in
+  // the order of the mesh dims.
+  void straighten_cuts() {
+    bool depends = false;
     for (const Placements& placements : choice_.operands) {
       for (const Placement& p : placements) {
-        turned = turned || p.order() >= 0;
+        depends = depends || depends_on_others(p);
       }
     }
-    if (!turned || all_fit()) {
+    if (!depends || all_fit()) {
       return;
     }
     for (auto* side : {&choice_.operands, &choice_.outputs}) {
       for (Placements& placements : *side) {
         for (Placement& p : placements) {
-          p = p.order() >= 0 ? p.with_order(-1) : p;
+          p = depends_on_others(p) ? Shard(p.dim()) : p;
         }
       }
     }
+  }
+  static bool depends_on_others(const Placement& p) {
+    return p.order() >= 0 || p.kind() == Placement::Kind::kRaggedShard;
   }
   bool all_fit() const {
     for (size_t i = 0; i < choice_.operands.size(); ++i) {

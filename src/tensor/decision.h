@@ -75,6 +75,8 @@ struct Decision {
   /// How this rank runs its part; nullptr for the operator itself.
   LocalKernel kernel = nullptr;
   std::vector<Layout> layouts = {};  // of the operands, for the kernel
+  /// The keys of the plain call on the shards; found when it runs first.
+  mutable c10::DispatchKeySet local_keys = {};
   /// No tensor moves and none changes its memory: see run_direct().
   bool is_direct = false;
   /// Per return and element: the spec of the last result, mostly that of the

@@ -1,14 +1,29 @@
 #include <tensor/decompositions.h>
 
 #include <algorithm>
-#include <vector>
+
+#include <tensor/decompositions/families.h>
 
 namespace tessera::detail {
 
 namespace {
 
-const std::vector<Decomposition>& table() {
-  static const auto* all = new std::vector<Decomposition>();
+const Decompositions& table() {
+  static const auto* all = [] {
+    auto* made = new Decompositions();
+    add_softmax_decompositions(*made);
+    add_norm_decompositions(*made);
+    add_variance_decompositions(*made);
+    add_extreme_decompositions(*made);
+    add_scan_decompositions(*made);
+    add_layer_norm_decompositions(*made);
+    add_loss_decompositions(*made);
+    add_nll_decompositions(*made);
+    add_comparison_decompositions(*made);
+    add_topk_decompositions(*made);
+    add_convolution_decompositions(*made);
+    return made;
+  }();
   return *all;
 }
 

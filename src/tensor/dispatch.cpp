@@ -88,7 +88,12 @@ void run_slowly(
     if (decision.is_fallback) {
       count_fallback(call);
     }
-    run_decided(call, traits, decision);
+    try {
+      run_decided(call, traits, decision);
+    } catch (c10::Error& error) {
+      error.add_context(c10::str("in ", name, ", ", decision.reason));
+      throw;
+    }
   }
 }
 
@@ -125,16 +130,20 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   enter_kernel();
   const OpCall call(op, stack);
   const OpTraits& traits = traits_of(op);
+  ThreadDispatch& mine = ThreadDispatch::here();
+  ++mine.calls;
   at::AutoDispatchBelowADInplaceOrView below;
   DryRun* const dry = DryRun::current();
   std::optional<CallKey> key;
   DecisionPtr decision;
   if (traits.special == nullptr && dry == nullptr) {
     key.emplace(call, traits);
-    if (const DecisionPtr* known = DispatchCache::of_thread().find(*key)) {
+    if (const DecisionPtr* known = mine.cache.find(*key)) {
       decision = *known;
       if (decision->is_direct && key->is_simple()) {
-        watch_leaves(call);
+        if (key->has_variable()) {
+          watch_leaves(call);
+        }
         return run_direct(call, traits, *decision);
       }
     }
@@ -142,7 +151,7 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   if (!decision) {
     decision = decide_checked(call, traits);
     if (key && key->is_complete()) {
-      DispatchCache::of_thread().insert(*key, decision, key->specs(call));
+      mine.cache.insert(*key, decision, key->specs(call));
     }
   } else if (!key->is_simple()) {
     call.check_no_mix();
@@ -154,26 +163,15 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   run_slowly(call, traits, *decision);
 }
 
-// Arguments whose values ATen reads through a pointer, inside a composite
-// kernel: they must be plain there.
-bool reads_values(const c10::OperatorName& name, const std::string& argument) {
-  return (name.name == "aten::tensor_split" &&
-          argument == "tensor_indices_or_sections") ||
-         (name.name == "aten::ctc_loss" &&
-          (argument == "input_lengths" || argument == "target_lengths")) ||
-         ((name.name == "aten::_pad_packed_sequence" ||
-           name.overload_name == "data") &&
-          argument == "batch_sizes");
-}
-
-// Makes those arguments plain; tells whether there are any.
-bool read_values(const OpCall& call) {
+// Makes arguments whose values ATen reads plain; tells whether there are any.
+bool read_values(const OpCall& call, const OpTraits& traits) {
+  if (!traits.reads_values) {
+    return false;
+  }
   std::vector<size_t> read;
   MoveList moves;
   for (size_t i = 0; i < call.size(); ++i) {
-    if (call.argument(i).isTensor() &&
-        reads_values(
-            call.op().operator_name(), call.schema().arguments()[i].name())) {
+    if (call.argument(i).isTensor() && traits.arguments[i].read) {
       read.push_back(i);
       moves.value(i, call.argument(i).toTensor());
     }
@@ -204,16 +202,18 @@ bool read_values(const OpCall& call) {
 void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   enter_kernel();
   const OpCall call(op, stack);
-  if (const SpecialKernel special = traits_of(op).special) {
-    return special(call);
+  const OpTraits& traits = traits_of(op);
+  ++ThreadDispatch::here().calls;
+  if (traits.special != nullptr) {
+    return traits.special(call);
   }
   call.check_one_mesh();
-  if (!read_values(call)) {
+  if (!read_values(call, traits)) {
     call.check_no_mix();
   }
   PlainIsReplicated depth;
   std::optional<OperationDraws> draws;
-  if (traits_of(op).is_random) {
+  if (traits.is_random) {
     draws.emplace(call, /*counts=*/DryRun::current() == nullptr);
     if (run_attention_with_dropout(call)) {
       return;

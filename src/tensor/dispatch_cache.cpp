@@ -61,7 +61,10 @@ CallKey::CallKey(const OpCall& call, const OpTraits& traits) {
 void CallKey::add_tensor(const at::Tensor& t) {
   if (is_sharded(t)) {
     const ShardedMeta& meta = moving_meta_of(t);
-    simple_ = simple_ && !meta.pending && !meta.copy;
+    const at::Tensor& local = meta.local;
+    simple_ = simple_ && !meta.pending && !meta.copy && !local.is_conj() &&
+              !local.is_neg();
+    variable_ = variable_ || t.requires_grad();
     add(reinterpret_cast<uintptr_t>(meta.spec.get()));
   } else if (!t.defined()) {
     add(kUndefined);
@@ -131,9 +134,9 @@ std::vector<SpecPtr> CallKey::specs(const OpCall& call) const {
   return specs;
 }
 
-DispatchCache& DispatchCache::of_thread() {
-  thread_local DispatchCache cache;
-  return cache;
+ThreadDispatch* ThreadDispatch::make() {
+  thread_local ThreadDispatch instance;
+  return &instance;
 }
 
 const DecisionPtr* DispatchCache::find(const CallKey& key) {

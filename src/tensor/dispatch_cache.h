@@ -25,6 +25,8 @@ class CallKey {
   /// Tells whether every tensor can be used as it stands: none is on its way,
   /// a view into a copy, or plain with dims.
   bool is_simple() const { return simple_; }
+  /// Tells whether a sharded tensor requires a gradient.
+  bool has_variable() const { return variable_; }
   uint64_t hash() const { return hash_; }
   c10::ArrayRef<uint64_t> words() const { return words_; }
   /// Returns the specs behind the addresses.
@@ -44,13 +46,16 @@ class CallKey {
   uint64_t hash_ = 0x51ed270b;
   bool complete_ = true;
   bool simple_ = true;
+  bool variable_ = false;
 };
 
 /// The decisions of one thread, a bounded number of them: the newest of calls
 /// that share a place push out the oldest.
 class DispatchCache {
  public:
-  static DispatchCache& of_thread();
+  DispatchCache() { clear(); }
+  DispatchCache(const DispatchCache&) = delete;
+  DispatchCache& operator=(const DispatchCache&) = delete;
 
   /// Returns the decision of an equal call, or nullptr.
   const DecisionPtr* find(const CallKey& key);
@@ -78,6 +83,22 @@ class DispatchCache {
   std::vector<std::unique_ptr<Place>> places_;
   size_t size_ = 0;
   uint64_t generation_ = 0;  // of the rules
+};
+
+/// What dispatch keeps per thread.
+struct ThreadDispatch {
+  DispatchCache cache;
+  /// Calls that reached our kernels.
+  int64_t calls = 0;
+
+  static ThreadDispatch& here() {
+    // A plain pointer, so that an access needs no check for a first one.
+    static thread_local ThreadDispatch* mine = nullptr;
+    return mine != nullptr ? *mine : *(mine = make());
+  }
+
+ private:
+  static ThreadDispatch* make();
 };
 
 }  // namespace tessera::detail

@@ -1,5 +1,7 @@
 #include <tensor/op_traits.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <string_view>
 #include <unordered_map>
@@ -44,6 +46,18 @@ bool is_unsaid_write(std::string_view name, const std::string& argument) {
           name == "aten::batch_norm_gather_stats_with_counts");
 }
 
+bool reads_values(
+    const c10::FunctionSchema& schema, std::string_view argument) {
+  const std::string& name = schema.name();
+  return (name == "aten::tensor_split" &&
+          argument == "tensor_indices_or_sections") ||
+         (name == "aten::ctc_loss" &&
+          (argument == "input_lengths" || argument == "target_lengths")) ||
+         ((name == "aten::_pad_packed_sequence" ||
+           schema.overload_name() == "data") &&
+          argument == "batch_sizes");
+}
+
 ArgumentTraits::Kind kind_of(const c10::TypePtr& type) {
   const c10::TypePtr inner =
       type->kind() == c10::TypeKind::OptionalType
@@ -71,6 +85,7 @@ std::vector<ArgumentTraits> argument_traits(
                   is_unsaid_write(schema.name(), argument.name());
     one.out = argument.is_out();
     one.viewed = is_view && alias != nullptr;
+    one.read = reads_values(schema, argument.name());
     traits.push_back(one);
   }
   return traits;
@@ -120,6 +135,9 @@ OpTraits find_traits(const c10::OperatorHandle& op) {
   OpTraits traits;
   traits.is_view = returns_view(op.schema());
   traits.arguments = argument_traits(op.schema(), traits.is_view);
+  traits.reads_values = std::any_of(
+      traits.arguments.begin(), traits.arguments.end(),
+      [](const ArgumentTraits& one) { return one.read; });
   traits.is_random = op.hasTag(at::Tag::nondeterministic_seeded);
   traits.decomposition = find_decomposition(op.operator_name());
   traits.rule = find_rule(rules(), op.schema(), overloads_of);
@@ -142,21 +160,38 @@ void forget_traits() {
 }
 
 const OpTraits& traits_of(const c10::OperatorHandle& op) {
+  // One slot per hash first: most threads call few operators.
+  struct Slot {
+    const c10::FunctionSchema* schema = nullptr;
+    const OpTraits* traits = nullptr;
+  };
   struct Cache {
-    uint64_t removals = 0;
+    uint64_t generation = 0;
+    std::array<Slot, 256> slots;
     std::unordered_map<const c10::FunctionSchema*, OpTraits> traits;
   };
-  thread_local Cache cache;
+  thread_local Cache* cache = nullptr;
+  if (cache == nullptr) {
+    thread_local Cache instance;
+    cache = &instance;
+  }
   const uint64_t now =
       removals.load(std::memory_order_relaxed) + rules_generation();
-  if (cache.removals != now) {
-    cache.traits.clear();
-    cache.removals = now;
+  if (cache->generation != now) {
+    cache->traits.clear();
+    cache->slots = {};
+    cache->generation = now;
   }
-  auto [it, missing] = cache.traits.try_emplace(&op.schema());
+  const c10::FunctionSchema* schema = &op.schema();
+  Slot& slot = cache->slots[(reinterpret_cast<uintptr_t>(schema) >> 6) % 256];
+  if (slot.schema == schema) {
+    return *slot.traits;
+  }
+  auto [it, missing] = cache->traits.try_emplace(schema);
   if (missing) {
     it->second = find_traits(op);
   }
+  slot = {schema, &it->second};
   return it->second;
 }
 

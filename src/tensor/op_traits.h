@@ -28,6 +28,9 @@ struct ArgumentTraits {
   bool viewed = false;
   /// A static argument that the decision depends on.
   bool keyed = false;
+  /// A tensor whose values ATen reads through a pointer, inside a composite
+  /// kernel: it must be plain there.
+  bool read = false;
 };
 
 struct OpTraits {
@@ -36,6 +39,7 @@ struct OpTraits {
   const Decomposition* decomposition = nullptr;
   /// The rule that serves the operator, its own or that of its base form.
   FoundRule rule;
+  bool reads_values = false;  // of one of the arguments
   /// The result shows memory of the first argument.
   bool is_view = false;
   /// Results depend on a generator.

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include <base/hash.h>
+#include <tensor/dispatch_cache.h>
 #include <tensor/prepared_plan.h>
 #include <tensor/strides.h>
 #include <tessera/tensor/machine_model.h>
@@ -99,6 +100,15 @@ const MachineModel& machine_model() {
 void set_machine_model(const MachineModel& model) {
   detail::thread_plans().model = model;
   detail::thread_plans().plans.clear();
+  detail::ThreadDispatch::here().cache.clear();
+}
+
+size_t cached_decision_count() {
+  return detail::ThreadDispatch::here().cache.size();
+}
+
+int64_t dispatched_call_count() {
+  return detail::ThreadDispatch::here().calls;
 }
 
 }  // namespace tessera

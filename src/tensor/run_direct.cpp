@@ -48,15 +48,30 @@ void take_shards(const OpCall& call, const OpTraits& traits, Kept& kept) {
   }
 }
 
+// Calls the operator on shards. Their keys are those of the first such call, so
+// that the dispatcher need not ask every argument again.
+void call_on_shards(const OpCall& call, const Decision& decision) {
+  if (decision.local_keys.empty()) {
+    c10::DispatchKeySet keys;
+    call.for_each_argument_tensor([&](const at::Tensor& t) {
+      if (t.defined()) {
+        keys = keys | t.key_set();
+      }
+    });
+    decision.local_keys = keys & c10::after_ADInplaceOrView_keyset;
+  }
+  call.op().redispatchBoxed(decision.local_keys, call.stack());
+}
+
 // Returns false, and leaves the arguments, where the shard's own strides do not
 // permit the view.
-bool run_view(const OpCall& call) {
+bool run_view(const OpCall& call, const Decision& decision) {
   auto& stack = *call.stack();
   const size_t below = stack.size() - call.size();
   const c10::SmallVector<c10::IValue, 4> saved(
       stack.begin() + static_cast<std::ptrdiff_t>(below), stack.end());
   try {
-    call.op().callBoxed(call.stack());
+    call_on_shards(call, decision);
     return true;
   } catch (const c10::Error&) {
     stack.resize(below);
@@ -86,8 +101,8 @@ void run_direct(
   if (decision.kernel != nullptr) {
     decision.kernel({call, decision.layouts, *decision.mesh->coordinate()});
   } else if (!kept.viewed.defined()) {
-    call.op().callBoxed(call.stack());
-  } else if (!run_view(call)) {
+    call_on_shards(call, decision);
+  } else if (!run_view(call, decision)) {
     copy = copy_of(kept.viewed, spec_of(kept.viewed).placements());
     call.argument(0) = copy->value;
     call.op().callBoxed(call.stack());

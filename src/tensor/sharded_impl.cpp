@@ -56,8 +56,12 @@ at::Tensor make_wrapper(
       backend_keys(local), local.dtype(), local.device());
   auto* impl = t.unsafeGetTensorImpl();
   attach(impl, local, spec, std::move(meta));
-  impl->_set_conj(local.is_conj());
-  impl->_set_neg(local.is_neg());
+  if (local.is_conj()) {
+    impl->_set_conj(true);
+  }
+  if (local.is_neg()) {
+    impl->_set_neg(true);
+  }
   const auto& copy = static_cast<ShardedMeta*>(impl->get_backend_meta())->copy;
   if (!copy && !t.is_inference() && !local.is_inference()) {
     impl->set_version_counter(local.unsafeGetTensorImpl()->version_counter());

@@ -1,7 +1,8 @@
-// The machine that redistributions are priced for, and the plans that are kept.
+// The machine that redistributions are priced for, and what a thread keeps.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include <tessera/plan/cost.h>
 
@@ -17,5 +18,14 @@ void set_machine_model(const MachineModel& model);
 
 /// Returns how many plans this rank's thread keeps; at most 1024.
 size_t cached_plan_count();
+
+/// Returns how many decisions about calls of operators this rank's thread
+/// keeps; at most 2048.
+size_t cached_decision_count();
+
+/// Returns how many calls on sharded tensors have reached Tessera on this
+/// thread, those that composite operators decompose into included.
+/// Example: the difference over one linear layer, forward and backward.
+int64_t dispatched_call_count();
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
 // Which Partial passes a change of dtype.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <rules/all_rules.h>
 

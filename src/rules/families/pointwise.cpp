@@ -148,16 +148,15 @@ void add_gradients(RuleTable& t) {
   t.pointwise(
        {"aten::_prelu_kernel_backward", "aten::rrelu_with_noise_backward"})
       .also("sum,avg: PRR->P");
-  // On some devices the buffer of log_sigmoid is not used, and empty.
-  t.pointwise({"aten::log_sigmoid_backward"})
-      .instead([](const RuleCall& call, Rows& rows) {
-        const bool used = call.operand(2).shape == call.self().shape;
-        for (int64_t d = 0; d < call.self().ndim(); ++d) {
-          const Cell cut = Cell::shard(d);
-          rows.add({cut}, {cut, cut, used ? cut : Cell()});
-        }
-      })
-      .also("sum,avg: PRR->P");
+  // On some devices the buffer of log_sigmoid is not used, and empty: no
+  // partner to be broadcast.
+  t.rows("aten::log_sigmoid_backward", [](const RuleCall& call, Rows& rows) {
+     const bool used = call.operand(2).shape == call.self().shape;
+     for (int64_t d = 0; d < call.self().ndim(); ++d) {
+       const Cell cut = Cell::shard(d);
+       rows.add({cut}, {cut, cut, used ? cut : Cell()});
+     }
+   }).also("sum,avg: PRR->P");
 }
 
 void add_plain(RuleTable& t) {

@@ -84,6 +84,19 @@ void add_norm_rows(const RuleCall& call, Rows& rows) {
   }
 }
 
+// The norm of a difference; see add_norm_rows.
+void add_distance_rows(const RuleCall& call, Rows& rows) {
+  const double order = order_of_norm(call);
+  if (order != 0 && order != 1) {
+    return;
+  }
+  Rows plain;
+  pointwise_rows(call, plain);
+  for (const Row& row : plain.rows()) {
+    rows.add(Cells{Cell::partial(ReduceOp::kSum)}, row.operands);
+  }
+}
+
 // Sums of powers add up, whatever the (finite) power.
 void add_power_sum_rows(const RuleCall& call, Rows& rows) {
   if (std::isfinite(order_of_norm(call))) {
@@ -156,6 +169,7 @@ void add_reduction_rules(RuleTable& t) {
           "aten::linalg_vector_norm.*", "aten::norm.*", "aten::native_norm.*"},
       add_norm_rows);
   t.rows("aten::linalg__powsum.*", add_power_sum_rows);
+  t.rows("aten::dist", add_distance_rows);
   t.rows("aten::histc.*", add_histc_rows);
   t.rows("aten::histogram.*", add_histogram_rows);
   t.rows("aten::trace", [](const RuleCall&, Rows&) {}).also("sum,avg: P->P");

@@ -163,6 +163,10 @@ void add_softmax_loss_rules(RuleTable& t) {
            "aten::glu_backward"})
       .also("sum,avg: PR->P");
   t.along({"aten::glu", "aten::glu_jvp", "aten::glu_backward_jvp"});
+  // What its mask is aligned with depends on the kind of mask.
+  t.rows(
+      Names{"aten::_masked_softmax", "aten::_masked_softmax_backward"},
+      [](const RuleCall&, Rows&) {});
   add_losses(t);
 }
 

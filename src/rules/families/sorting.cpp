@@ -54,6 +54,16 @@ void add_isin_rows(const RuleCall& call, Rows& rows) {
   }
 }
 
+// Is one number among these? In some part, or in none of them.
+void add_isin_scalar_rows(const RuleCall& call, Rows& rows) {
+  const bool inverted = call.boolean("invert");
+  for (int64_t d = 0; d < call.self().ndim(); ++d) {
+    rows.add(
+        {Cell::partial(inverted ? ReduceOp::kMin : ReduceOp::kMax)},
+        {Cell::shard(d)});
+  }
+}
+
 }  // namespace
 
 void add_sorting_rules(RuleTable& t) {
@@ -65,6 +75,7 @@ void add_sorting_rules(RuleTable& t) {
   t.rows("aten::bucketize.*", add_bucketize_rows);
   t.rows("aten::searchsorted.*", add_searchsorted_rows);
   t.rows("aten::isin.Tensor_Tensor", add_isin_rows);
+  t.rows("aten::isin.Scalar_Tensor", add_isin_scalar_rows);
   t.pointwise({"aten::isin.Tensor_Scalar"});
 }
 

@@ -1,0 +1,24 @@
+// The families of decompositions; each file adds its operators to the table.
+#pragma once
+
+#include <vector>
+
+#include <tensor/decompositions.h>
+
+namespace tessera::detail {
+
+using Decompositions = std::vector<Decomposition>;
+
+void add_softmax_decompositions(Decompositions& all);
+void add_norm_decompositions(Decompositions& all);
+void add_variance_decompositions(Decompositions& all);
+void add_extreme_decompositions(Decompositions& all);
+void add_scan_decompositions(Decompositions& all);
+void add_layer_norm_decompositions(Decompositions& all);
+void add_loss_decompositions(Decompositions& all);
+void add_nll_decompositions(Decompositions& all);
+void add_comparison_decompositions(Decompositions& all);
+void add_topk_decompositions(Decompositions& all);
+void add_convolution_decompositions(Decompositions& all);
+
+}  // namespace tessera::detail
