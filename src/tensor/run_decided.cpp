@@ -2,6 +2,7 @@
 // part, and gives results and what was written their own.
 #include <algorithm>
 
+#include <ATen/TensorUtils.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <tensor/decision.h>
@@ -148,6 +149,7 @@ class Run {
     if (viewed_.defined() && is_sharded(viewed_) && !copy_) {
       return view_shard();
     }
+    fit_view_strides(call_);
     call_.op().callBoxed(call_.stack());
   }
 
@@ -159,6 +161,7 @@ class Run {
     const torch::jit::Stack saved(
         stack.begin() + static_cast<std::ptrdiff_t>(below), stack.end());
     try {
+      fit_view_strides(call_);
       return call_.op().callBoxed(call_.stack());
     } catch (const c10::Error&) {
       stack.resize(below);
@@ -166,6 +169,7 @@ class Run {
     }
     copy_ = copy_of(viewed_, spec_of(viewed_).placements());
     call_.argument(0) = copy_->value;
+    fit_view_strides(call_);
     call_.op().callBoxed(call_.stack());
   }
 
@@ -314,6 +318,19 @@ class Run {
 };
 
 }  // namespace
+
+void fit_view_strides(const OpCall& call) {
+  if (call.size() != 3 || call.schema().arguments()[2].name() != "stride") {
+    return;
+  }
+  const at::Tensor shard = call.argument(0).toTensor();
+  const auto strides = at::detail::computeStride(
+      shard.sizes(), shard.strides(),
+      at::IntArrayRef(call.argument(1).toIntVector()));
+  TORCH_CHECK_VALUE(
+      strides, call.schema().name(), ": the shard's memory permits no view");
+  call.argument(2) = *strides;
+}
 
 Placements fitting_placements(const DTensorSpec& old, int64_t ndim) {
   Placements placements = old.placements();

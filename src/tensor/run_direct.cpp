@@ -71,6 +71,7 @@ bool run_view(const OpCall& call, const Decision& decision) {
   const c10::SmallVector<c10::IValue, 4> saved(
       stack.begin() + static_cast<std::ptrdiff_t>(below), stack.end());
   try {
+    fit_view_strides(call);
     call_on_shards(call, decision);
     return true;
   } catch (const c10::Error&) {
@@ -105,6 +106,7 @@ void run_direct(
   } else if (!run_view(call, decision)) {
     copy = copy_of(kept.viewed, spec_of(kept.viewed).placements());
     call.argument(0) = copy->value;
+    fit_view_strides(call);
     call.op().callBoxed(call.stack());
   }
   for (const at::Tensor& t : kept.written) {
