@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
@@ -68,7 +69,10 @@ class Chooser {
     choice_.cut_sizes.resize(outputs_);
     if (rule.not_empty) {
       for (const Operand& operand : call.operands()) {
-        least_.emplace_back(operand.shape.begin(), operand.shape.end());
+        lengths_.emplace_back();
+        for (const int64_t size : operand.shape) {
+          lengths_.back().push_back({size});
+        }
       }
     }
   }
@@ -121,17 +125,32 @@ class Chooser {
     return size;
   }
 
-  // Ceil chunks of the smallest piece so far: the last one may be empty.
+  // Ceil chunks: the last ones may be empty. Pieces of 4 and 3 among 3 ranks
+  // are 2 2 0 and 1 1 1, so that every length counts, not the smallest alone.
   bool leaves_empty(size_t operand, int64_t dim, int64_t m) const {
     if (!rule_.not_empty) {
       return false;
     }
-    const int64_t least = least_[operand][static_cast<size_t>(dim)];
-    return least > 0 && smallest_chunk(least, mesh_.size(m)) == 0;
+    const std::set<int64_t>& lengths =
+        lengths_[operand][static_cast<size_t>(dim)];
+    return std::any_of(lengths.begin(), lengths.end(), [&](int64_t length) {
+      return length > 0 && smallest_chunk(length, mesh_.size(m)) == 0;
+    });
+  }
+  static int64_t largest_chunk(int64_t size, int64_t parts) {
+    return (size + parts - 1) / parts;
   }
   static int64_t smallest_chunk(int64_t size, int64_t parts) {
-    const int64_t chunk = (size + parts - 1) / parts;
-    return std::max<int64_t>(0, size - chunk * (parts - 1));
+    return std::max<int64_t>(
+        0, size - largest_chunk(size, parts) * (parts - 1));
+  }
+  void cut_lengths(std::set<int64_t>& lengths, int64_t m) const {
+    std::set<int64_t> pieces;
+    for (const int64_t length : lengths) {
+      pieces.insert(largest_chunk(length, mesh_.size(m)));
+      pieces.insert(smallest_chunk(length, mesh_.size(m)));
+    }
+    lengths = std::move(pieces);
   }
 
   bool has_one_kind_of_partial(const Row& row) const {
@@ -188,6 +207,9 @@ class Chooser {
       return;
     }
     try_cut({&row, Shard(0), size}, m, best);
+    if (rule_.not_empty) {
+      return;  // other cuts may leave a rank without any
+    }
     // Cuts that operands have already: strided, ragged, in another turn.
     for (size_t i = 0; i < row.operands.size(); ++i) {
       const Placement& p = now(i, m);
@@ -268,8 +290,7 @@ class Chooser {
       choice_.operands[i].push_back(
           operand.defined ? placed(cell, dim, best.cut) : Replicate());
       if (rule_.not_empty && operand.defined && cell.is_shard()) {
-        int64_t& least = least_[i][static_cast<size_t>(dim)];
-        least = smallest_chunk(least, mesh_.size(m));
+        cut_lengths(lengths_[i][static_cast<size_t>(dim)], m);
       }
     }
     for (size_t o = 0; o < outputs_; ++o) {
@@ -327,7 +348,8 @@ class Chooser {
   const MoveCost& cost_;
   Rows rows_;
   size_t outputs_ = 0;
-  std::vector<std::vector<int64_t>> least_;  // smallest piece of each dim
+  // By operand and dim: how long pieces are so far. Not-empty rules only.
+  std::vector<std::vector<std::set<int64_t>>> lengths_;
   RuleChoice choice_;
 };
 

@@ -303,4 +303,36 @@ void add_rows(const Rule& rule, const RuleCall& call, Rows& rows) {
   }
 }
 
+namespace {
+
+bool suits_element(const RuleCall& call, const Row& row) {
+  for (size_t i = 0; i < row.operands.size(); ++i) {
+    const auto& argument =
+        call.schema()
+            .arguments()[static_cast<size_t>(call.operand(i).argument)];
+    if (argument.type()->kind() != c10::TypeKind::ListType &&
+        !row.operands[i].is_replicate()) {
+      return false;
+    }
+  }
+  return row.local.empty();
+}
+
+}  // namespace
+
+Rule rule_of_element(const Rule& rule) {
+  Rule own = rule;
+  own.partial_rows.clear();
+  own.rows = [&rule](const RuleCall& call, Rows& rows) {
+    Rows all;
+    add_rows(rule, call, all);
+    for (const Row& row : all.rows()) {
+      if (rule.local.empty() && suits_element(call, row)) {
+        rows.add(row.outputs, row.operands);
+      }
+    }
+  };
+  return own;
+}
+
 }  // namespace tessera::detail

@@ -71,6 +71,13 @@ std::string to_string(const Row& row) {
 
 size_t RuleCall::output_count() const {
   size_t count = 0;
+  if (schema_.returns().empty()) {
+    for (const auto& argument : schema_.arguments()) {
+      count +=
+          argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+    }
+    return count;
+  }
   for (const auto& result : schema_.returns()) {
     const c10::TypeKind kind = result.type()->kind();
     count += kind == c10::TypeKind::TensorType ||

@@ -77,6 +77,11 @@ uint64_t rules_generation();
 /// those over Partial.
 void add_rows(const Rule& rule, const RuleCall& call, Rows& rows);
 
+/// Returns the rule of one element of the lists of a foreach call, which runs
+/// no local kernel: rows without one. What stands in no list is shared by all
+/// elements, which choose for themselves, so that it is replicated.
+Rule rule_of_element(const Rule& rule);
+
 /// Parses the text of RuleGroup::also().
 PartialRow parse_partial_row(std::string_view text);
 

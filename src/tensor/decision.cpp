@@ -16,13 +16,18 @@ namespace tessera::detail {
 namespace {
 
 // Per argument: the return that gives it back, or -1. Written arguments and the
-// returns that are such come in the same order.
+// returns that are such come in the same order. Where nothing is returned,
+// written arguments stand for returns.
 std::vector<int32_t> returned_as(
     const c10::FunctionSchema& schema, const OpTraits& traits) {
   std::vector<int32_t> results(traits.arguments.size(), -1);
   size_t next = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     if (!schema.arguments()[i].alias_info() || !traits.arguments[i].written) {
+      continue;
+    }
+    if (schema.returns().empty()) {
+      results[i] = static_cast<int32_t>(next++);
       continue;
     }
     while (next < schema.returns().size() &&
@@ -108,7 +113,12 @@ class Decider {
   }
 
  private:
-  size_t return_count() const { return call_.schema().returns().size(); }
+  // Returns, or what is written where nothing is returned.
+  size_t return_count() const {
+    const size_t returns = call_.schema().returns().size();
+    return returns > 0 ? returns
+                       : RuleCall(call_.schema(), {}, {}).output_count();
+  }
   const MeshShape& mesh_shape() const { return mesh_.mesh_shape(); }
 
   void run_on_whole_values(const char* reason) {
@@ -154,6 +164,7 @@ class Decider {
   // Each index of the lists is a call of its own.
   void by_elements(const Rule& rule) {
     const RuledCall ruled(call_, traits_, mesh_);
+    const Rule own = rule_of_element(rule);
     decision_->way = Way::kByRule;
     decision_->strides = rule.strides;
     decision_->outputs.resize(return_count());
@@ -162,7 +173,7 @@ class Decider {
       const std::vector<Operand> operands = ruled.element(element, numbers);
       const RuleCall call = ruled.call(operands);
       const RuleChoice choice =
-          choose_rows(rule, call, mesh_shape(), move_cost(mesh_));
+          choose_rows(own, call, mesh_shape(), move_cost(mesh_));
       if (element == 0) {
         decision_->reason = text_of(rule, choice.rows) + ", per element";
       }
@@ -233,8 +244,11 @@ class Decider {
     }
     bool agree = true;
     for (const OperandPlan& plan : decision_->operands) {
+      if (!plan.defined || plan.out) {
+        continue;
+      }
       const at::Tensor* t = tensor_at(call_, plan);
-      if (!plan.defined || plan.out || t->dim() == 0) {
+      if (t->dim() == 0) {
         continue;
       }
       const bool first = decision_->like_shape.empty();

@@ -1,3 +1,4 @@
+#include <ATen/ops/zeros.h>
 #include <comm/call_cause.h>
 #include <tensor/gradient_check.h>
 #include <tensor/movement.h>
@@ -19,11 +20,15 @@ using torch::autograd::FunctionPreHook;
 at::Tensor place_gradient(
     const at::Tensor& gradient, const at::Tensor& leaf, bool last) {
   const DTensorSpec& wanted = spec_of(leaf);
-  // ATen's own formulas make plain tensors, equal on all ranks.
+  // ATen's own formulas make plain tensors, equal on all ranks, and zeros that
+  // have no memory.
+  const at::Tensor plain = gradient._is_zerotensor()
+                               ? at::zeros(gradient.sizes(), gradient.options())
+                               : gradient;
   const at::Tensor sharded =
       is_sharded(gradient)
           ? gradient
-          : from_local(gradient, wanted.mesh(), replicated(wanted.mesh()));
+          : from_local(plain, wanted.mesh(), replicated(wanted.mesh()));
   const bool moves = spec_of(sharded).placements() != wanted.placements();
   if (checks_gradients() && (moves || last)) {
     check_gradient(sharded, "the gradient of " + name_of(leaf));

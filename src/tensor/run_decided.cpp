@@ -2,6 +2,7 @@
 // part, and gives results and what was written their own.
 #include <algorithm>
 
+#include <ATen/TensorUtils.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <tensor/decision.h>
@@ -157,6 +158,7 @@ class Run {
     if (views) {
       return view_shard();
     }
+    fit_view_strides(call_);
     call_.op().callBoxed(call_.stack());
   }
 
@@ -168,6 +170,7 @@ class Run {
     const torch::jit::Stack saved(
         stack.begin() + static_cast<std::ptrdiff_t>(below), stack.end());
     try {
+      fit_view_strides(call_);
       return call_.op().callBoxed(call_.stack());
     } catch (const c10::Error&) {
       stack.resize(below);
@@ -179,6 +182,7 @@ class Run {
     } else {
       call_.argument(0) = call_.argument(0).toTensor().contiguous();
     }
+    fit_view_strides(call_);
     call_.op().callBoxed(call_.stack());
   }
 
@@ -327,6 +331,19 @@ class Run {
 };
 
 }  // namespace
+
+void fit_view_strides(const OpCall& call) {
+  if (call.size() != 3 || call.schema().arguments()[2].name() != "stride") {
+    return;
+  }
+  const at::Tensor shard = call.argument(0).toTensor();
+  const auto strides = at::detail::computeStride(
+      shard.sizes(), shard.strides(),
+      at::IntArrayRef(call.argument(1).toIntVector()));
+  TORCH_CHECK_VALUE(
+      strides, call.schema().name(), ": the shard's memory permits no view");
+  call.argument(2) = *strides;
+}
 
 Placements fitting_placements(const DTensorSpec& old, int64_t ndim) {
   Placements placements = old.placements();

@@ -71,6 +71,7 @@ bool run_view(const OpCall& call, const Decision& decision) {
   const c10::SmallVector<c10::IValue, 4> saved(
       stack.begin() + static_cast<std::ptrdiff_t>(below), stack.end());
   try {
+    fit_view_strides(call);
     call_on_shards(call, decision);
     return true;
   } catch (const c10::Error&) {
@@ -109,6 +110,7 @@ void run_direct(
     } else {
       call.argument(0) = call.argument(0).toTensor().contiguous();
     }
+    fit_view_strides(call);
     call.op().callBoxed(call.stack());
   }
   for (const at::Tensor& t : kept.written) {

@@ -17,6 +17,11 @@ void run_decided(
 void run_direct(
     const OpCall& call, const OpTraits& traits, const Decision& decision);
 
+/// Gives _reshape_alias on a shard the strides that follow from the shard's
+/// memory, which need not lie as the global strides say; throws where none do.
+/// Other calls stay as they are.
+void fit_view_strides(const OpCall& call);
+
 /// Gives the results of a call their specs on a rank outside the mesh, which
 /// holds no data and takes no part.
 void run_outside(const OpCall& call, const OpTraits& traits);

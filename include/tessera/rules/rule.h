@@ -105,7 +105,7 @@ class RuleCall {
   const Operand& self() const { return operands_[0]; }
 
   /// Returns how many outputs a row must list: one per tensor or list of
-  /// tensors that the schema returns.
+  /// tensors that the schema returns, or, where it returns nothing, writes.
   size_t output_count() const;
 
   /// Returns a static argument by name; throws where there is none.

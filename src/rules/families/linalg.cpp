@@ -228,6 +228,9 @@ void add_linalg_rules(RuleTable& t) {
   t.rows(
       Names{"aten::_pdist_forward", "aten::_pdist_backward"},
       [](const RuleCall&, Rows&) {});
+  // Zeros are zeros in every part.
+  t.leading({"aten::tril", "aten::triu"}, 2)
+      .also("sum,avg,max,min,product: P->P");
   t.along({"aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r"})
       .also("sum,avg: P->P")
       .not_empty();

@@ -37,7 +37,7 @@ void add_scaled_mm_rows(const RuleCall& call, Rows& rows) {
 }
 
 // Matrices side by side in one, along the dim that the offsets cut: never ours.
-// The dim that is summed over must keep its alignment: it is not cut either.
+// The last dims of both must keep their alignment: they are not cut either.
 void add_grouped_mm_rows(const RuleCall& call, Rows& rows) {
   const bool left_3d = call.operand(0).ndim() == 3;
   const bool right_3d = call.operand(1).ndim() == 3;
@@ -51,14 +51,10 @@ void add_grouped_mm_rows(const RuleCall& call, Rows& rows) {
   if (left_3d && right_3d) {  // [g, m, k], [g, k, n] -> [g, m, n]
     add(0, Cell::shard(0), Cell::shard(0));
     add(1, Cell::shard(1), replicated);
-    add(2, replicated, Cell::shard(2));
   } else if (left_3d) {  // [g, m, k], [k, n] -> [m, n]
     add(0, Cell::shard(1), replicated);
-  } else if (right_3d) {  // [m, k], [g, k, n] -> [m, n]
-    add(1, replicated, Cell::shard(2));
-  } else {  // [m, k], [k, n] -> [g, m, n]
+  } else if (!right_3d) {  // [m, k], [k, n] -> [g, m, n]
     add(1, Cell::shard(0), replicated);
-    add(2, replicated, Cell::shard(1));
   }
 }
 

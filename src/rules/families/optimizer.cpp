@@ -21,10 +21,23 @@ bool is_per_parameter(const std::string& argument) {
   return std::find(kNames.begin(), kNames.end(), argument) != kNames.end();
 }
 
-// Outputs are the lists of the arguments, in their order.
+// Outputs are the lists of the arguments, in their order; of a call that
+// returns nothing, those that it writes.
 Cell output_cell(const RuleCall& call, size_t output, Cell cut) {
-  return is_per_parameter(call.schema().arguments()[output].name()) ? cut
-                                                                    : Cell();
+  const bool returns = !call.schema().returns().empty();
+  size_t next = 0;
+  for (const auto& argument : call.schema().arguments()) {
+    const auto* alias = argument.alias_info();
+    if (!returns && (alias == nullptr || !alias->isWrite())) {
+      continue;
+    }
+    if (next++ == output) {
+      return is_per_parameter(argument.name()) || argument.name() == "out"
+                 ? cut
+                 : Cell();
+    }
+  }
+  return {};
 }
 
 void add_step_rows(const RuleCall& call, Rows& rows) {

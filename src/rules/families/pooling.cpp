@@ -21,13 +21,26 @@ RuleGroup add_pools(RuleTable& t, const char* name, int64_t spatial_dims) {
       .channels_last();
 }
 
+// Averages of integers are rounded, so that those of addends do not add up.
+void add_linear_if_floating(const RuleCall& call, Rows& rows) {
+  if (!c10::isFloatingType(call.self().dtype)) {
+    return;
+  }
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+    // A second operand lends its shape alone.
+    Cells operands(call.operands().size(), Cell());
+    operands[0] = Cell::partial(op);
+    rows.add(Cells{Cell::partial(op)}, std::move(operands));
+  }
+}
+
 void add_average_pools(RuleTable& t) {
   for (const int64_t k : {2, 3}) {
-    add_pools(t, "avg_pool#d", k).also("sum,avg: P->P");
-    add_pools(t, "_adaptive_avg_pool#d", k).also("sum,avg: P->P");
-    // The second operand lends its shape alone.
-    add_pools(t, "avg_pool#d_backward", k).also("sum,avg: PR->P");
-    add_pools(t, "_adaptive_avg_pool#d_backward", k).also("sum,avg: PR->P");
+    for (const char* name :
+         {"avg_pool#d", "_adaptive_avg_pool#d", "avg_pool#d_backward",
+          "_adaptive_avg_pool#d_backward"}) {
+      add_pools(t, name, k).also(add_linear_if_floating);
+    }
   }
 }
 

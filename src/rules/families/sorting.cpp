@@ -70,8 +70,8 @@ void add_sorting_rules(RuleTable& t) {
   t.along({"aten::cumsum.*"}).also(add_linear_if_cast_allows);
   t.along(
       {"aten::cumprod.*", "aten::logcumsumexp.*", "aten::_logcumsumexp.*",
-       "aten::cummax.*", "aten::cummin.*", "aten::sort.*", "aten::topk.*",
-       "aten::_cummax_helper", "aten::_cummin_helper"});
+       "aten::cummax.*", "aten::cummin.*", "aten::sort.*", "aten::topk.*"});
+  t.along({"aten::_cummax_helper", "aten::_cummin_helper"}).not_empty();
   t.rows("aten::bucketize.*", add_bucketize_rows);
   t.rows("aten::searchsorted.*", add_searchsorted_rows);
   t.rows("aten::isin.Tensor_Tensor", add_isin_rows);
