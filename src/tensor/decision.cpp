@@ -96,6 +96,7 @@ class Decider {
     if (traits_.decomposition != nullptr && is_expressed_by_others()) {
       decision_->way = Way::kByOthers;
       decision_->reason = "a dim that it works along is cut";
+      decision_->operands.clear();  // it moves what it needs by itself
       return decision_;
     }
     if (found.rule == nullptr) {

@@ -114,7 +114,13 @@ void DryRun::take(const OpCall& call, const OpTraits& traits) {
   const Way way = dry.way;
   calls_.push_back(std::move(dry));
   if (way == Way::kByOthers) {
-    return traits.decomposition->run(call);
+    const size_t number = calls_.size() - 1;
+    traits.decomposition->run(call);
+    calls_[number].results = results_of(call);
+    if (returns_value(call.schema())) {
+      stop("what follows depends on that value");
+    }
+    return;
   }
   if (traits.needs_no_data) {
     traits.special(call);

@@ -35,6 +35,9 @@ class DryRun {
 
   /// Notes a call, and leaves results without data on its stack.
   void take(const OpCall& call, const OpTraits& traits);
+  /// Adds a move to the call that was noted last: of a decomposition, which
+  /// moves what it needs by itself.
+  void add(Move move) { calls_.back().moves.push_back(std::move(move)); }
   /// Notes a call that goes on by values, and ends the run.
   [[noreturn]] void stop_at_values(const OpCall& call, const MoveList& moves);
 

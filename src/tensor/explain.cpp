@@ -61,7 +61,7 @@ const char* text_of(Way way) {
     case Way::kByRule:
       return "runs on the shards: ";
     case Way::kByOthers:
-      return "is made of calls of other operators: ";
+      return "is decomposed: ";
     case Way::kReplicated:
       return "runs on whole values: ";
   }

@@ -843,6 +843,23 @@ TEST(ConvolutionDecomposition, LeavesErrorsToAten) {
   });
 }
 
+TEST(Decomposition, IsExplainedAsItRunsAndForbiddenByStrictMode) {
+  run_ranks(4, [&] {
+    const auto mesh = mesh_of({4});
+    const auto x = cut_of(distinct({8, 16}, f32()), mesh, {Shard(1)});
+    const std::string told = explain("aten::_softmax", x, int64_t{1}, false);
+    EXPECT_NE(told.find("all_reduce 0: P(max) -> R, 48 bytes"), told.npos)
+        << told;
+    EXPECT_NE(told.find("all_reduce 0: P(sum) -> R, 48 bytes"), told.npos)
+        << told;
+    EXPECT_NE(told.find("result: f32[8, 16] S(1)"), told.npos) << told;
+    EXPECT_NE(told.find("total: 96 bytes"), told.npos) << told;
+    const StrictMode strict;
+    EXPECT_ERROR("StrictMode forbids implied communication", x.softmax(1));
+    EXPECT_EQ(placements(x.softmax(0)), Placements{Shard(1)});
+  });
+}
+
 TEST(Decomposition, RanksOutsideTheMeshGetTheSameLayouts) {
   run_ranks(3, [&] {
     const DeviceMesh mesh(device(), at::arange(2, at::kLong));

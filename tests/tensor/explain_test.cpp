@@ -214,7 +214,7 @@ TEST(Explain, ForetellsThatAStaleViewIsGatheredAgain) {
         told.find("self: S(0) -> R of the tensor that it is a"), told.npos)
         << told;
     EXPECT_EQ(step_lines(told).size(), 1U) << told;
-    expect_told([&] { return at::outer(row, row); }, "aten::outer", row, row);
+    expect_told([&] { return at::dot(row, row); }, "aten::dot", row, row);
     expect_told([&] { return view * 2; }, "aten::mul", view, 2);
     a.add_(1);
     expect_told([&] { return row.copy_(row); }, "aten::copy_", row, row);

@@ -82,7 +82,9 @@ at::Tensor CutCall::settle(
 }
 
 void CutCall::announce(const Move& move) const {
-  if (DryRun::current() == nullptr && is_strict()) {
+  if (DryRun* dry = DryRun::current()) {
+    dry->add(move);
+  } else if (is_strict()) {
     check_strict(call_, {move});
   }
 }
