@@ -1,4 +1,4 @@
-#include <rules/simulated_ranks.h>
+#include <oracle/simulated_ranks.h>
 
 #include <sstream>
 

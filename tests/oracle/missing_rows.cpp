@@ -1,10 +1,10 @@
-#include <rules/missing_rows.h>
+#include <oracle/missing_rows.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include <rules/execution.h>
+#include <oracle/execution.h>
 
 namespace tessera::oracle {
 
