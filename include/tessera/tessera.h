@@ -25,6 +25,8 @@
 #include <tessera/plan/exchange.h>
 #include <tessera/plan/redistribute_plan.h>
 #include <tessera/plan/step.h>
+#include <tessera/rules/rule.h>
+#include <tessera/rules/rule_table.h>
 #include <tessera/sharded_tensor/conversion.h>
 #include <tessera/sharded_tensor/create.h>
 #include <tessera/sharded_tensor/errors.h>

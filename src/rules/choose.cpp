@@ -5,6 +5,7 @@
 #include <set>
 
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 #include <tessera/layout/layout.h>
 
 namespace tessera::detail {
@@ -231,6 +232,7 @@ class Chooser {
   double cost_of(const Candidate& candidate, int64_t m, double limit) const {
     double sum = 0;
     size_t written = 0;
+    bool communicates = false;
     for (size_t i = 0; i < call_.operands().size() && sum < limit; ++i) {
       const Operand& operand = call_.operand(i);
       if (!operand.defined) {
@@ -240,12 +242,33 @@ class Chooser {
       const Placement to =
           placed(cell, operand_dim(cell, operand), candidate.cut);
       sum += cost_(operand, now(i, m), to, m);
+      communicates =
+          communicates || (!now(i, m).is_replicate() && !(now(i, m) == to));
       if (operand.written) {
         sum += cost_(
             operand, result_of_write(candidate, written++, to), now(i, m), m);
       }
     }
-    return sum;
+    return sum + (communicates ? cost_of_addends(candidate, m) : 0);
+  }
+
+  // Tensors that must move anyway had better not end as addends, which move
+  // again. What that takes is guessed from the largest operand.
+  double cost_of_addends(const Candidate& candidate, int64_t m) const {
+    const auto is_partial = [](const Cell& cell) { return cell.is_partial(); };
+    const Row& row = *candidate.row;
+    if (std::none_of(row.outputs.begin(), row.outputs.end(), is_partial) ||
+        std::any_of(row.operands.begin(), row.operands.end(), is_partial)) {
+      return 0;
+    }
+    const Operand* largest = &call_.self();
+    for (const Operand& operand : call_.operands()) {
+      if (c10::multiply_integers(operand.shape) >
+          c10::multiply_integers(largest->shape)) {
+        largest = &operand;
+      }
+    }
+    return cost_(*largest, Partial(), Shard(0), m);
   }
 
   // A written operand that the call returns ends in the output's placement.

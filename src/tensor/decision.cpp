@@ -428,6 +428,9 @@ std::vector<Move> moves_of(
     }
     return list.moves();
   }
+  if (decision.way == Way::kByOthers) {
+    return {};  // its calls are decided one by one
+  }
   for (const OperandPlan& plan : decision.operands) {
     if (!plan.defined || plan.out) {
       continue;

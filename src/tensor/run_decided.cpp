@@ -119,6 +119,13 @@ class Run {
     if (!is_sharded(t)) {
       return t;
     }
+    // Without a rule the call may read memory around the view (as_strided),
+    // which a copy of the view alone does not have.
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !plan.moves || traits_.rule.rule != nullptr || !meta_of(t).base,
+        call_.describe(),
+        ": self is a view of a sharded tensor, and the memory around it is ",
+        "not at hand; clone() the view first");
     if (plan.moves) {
       copy_ = copy_of(t, plan.target);
     }
@@ -146,7 +153,9 @@ class Run {
     if (decision_.kernel != nullptr) {
       return decision_.kernel({call_, decision_.layouts, *mesh_.coordinate()});
     }
-    if (viewed_.defined() && is_sharded(viewed_) && !copy_) {
+    const bool views = viewed_.defined() ? is_sharded(viewed_) && !copy_
+                                         : !decision_.views.empty();
+    if (views) {
       return view_shard();
     }
     fit_view_strides(call_);
@@ -167,8 +176,12 @@ class Run {
       stack.resize(below);
       stack.insert(stack.end(), saved.begin(), saved.end());
     }
-    copy_ = copy_of(viewed_, spec_of(viewed_).placements());
-    call_.argument(0) = copy_->value;
+    if (viewed_.defined()) {
+      copy_ = copy_of(viewed_, spec_of(viewed_).placements());
+      call_.argument(0) = copy_->value;
+    } else {
+      call_.argument(0) = call_.argument(0).toTensor().contiguous();
+    }
     fit_view_strides(call_);
     call_.op().callBoxed(call_.stack());
   }

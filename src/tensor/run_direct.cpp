@@ -101,11 +101,15 @@ void run_direct(
   std::shared_ptr<Copy> copy;
   if (decision.kernel != nullptr) {
     decision.kernel({call, decision.layouts, *decision.mesh->coordinate()});
-  } else if (!kept.viewed.defined()) {
+  } else if (decision.views.empty()) {
     call_on_shards(call, decision);
   } else if (!run_view(call, decision)) {
-    copy = copy_of(kept.viewed, spec_of(kept.viewed).placements());
-    call.argument(0) = copy->value;
+    if (kept.viewed.defined()) {
+      copy = copy_of(kept.viewed, spec_of(kept.viewed).placements());
+      call.argument(0) = copy->value;
+    } else {
+      call.argument(0) = call.argument(0).toTensor().contiguous();
+    }
     fit_view_strides(call);
     call.op().callBoxed(call.stack());
   }

@@ -11,10 +11,17 @@ namespace tessera::detail {
 
 namespace {
 
-// Reaches TensorImpl's protected key set, which has no setter.
+// Reaches what TensorImpl protects and has no setter, or a costly one: new
+// wrappers are made at every call.
 struct ImplAccess : c10::TensorImpl {
   static c10::DispatchKeySet c10::TensorImpl::*key_set() {
     return &ImplAccess::key_set_;
+  }
+  static std::unique_ptr<c10::ExtraMeta> c10::TensorImpl::*extra_meta() {
+    return &ImplAccess::extra_meta_;
+  }
+  static void (c10::TensorImpl::*refuse_storage())() {
+    return &ImplAccess::set_storage_access_should_throw;
   }
 };
 
@@ -34,37 +41,38 @@ const std::string& data_pointer_error() {
   return *text;
 }
 
-void attach(
-    c10::TensorImpl* impl, const at::Tensor& local, const SpecPtr& spec,
-    c10::intrusive_ptr<ShardedMeta> meta) {
-  if (spec->is_replicated() && spec->has_shard()) {
+void set_shape(
+    c10::TensorImpl* impl, const at::Tensor& local, const DTensorSpec& spec) {
+  if (spec.is_replicated() && spec.has_shard()) {
     impl->set_sizes_and_strides(
         local.sizes(), local.strides(), local.storage_offset());
   } else {
-    impl->set_sizes_and_strides(spec->shape(), spec->strides());
+    impl->set_sizes_and_strides(spec.shape(), spec.strides());
   }
-  impl->release_storage_and_set_meta_custom_data_ptr_error_msg_(
-      data_pointer_error());
-  impl->set_backend_meta(std::move(meta));
 }
 
 at::Tensor make_wrapper(
-    const at::Tensor& local, const SpecPtr& spec,
+    const at::Tensor& local, const DTensorSpec& spec,
     c10::intrusive_ptr<ShardedMeta> meta) {
   ensure_registered();
   auto t = at::detail::make_tensor<c10::TensorImpl>(
       backend_keys(local), local.dtype(), local.device());
   auto* impl = t.unsafeGetTensorImpl();
-  attach(impl, local, spec, std::move(meta));
+  set_shape(impl, local, spec);
+  if (!meta->copy && !t.is_inference() && !local.is_inference()) {
+    impl->set_version_counter(local.unsafeGetTensorImpl()->version_counter());
+  }
+  auto extra = std::make_unique<c10::ExtraMeta>();
+  extra->custom_data_ptr_error_msg_ = data_pointer_error();
+  extra->custom_storage_error_msg_ = data_pointer_error();
+  extra->backend_meta_ = std::move(meta);
+  impl->*ImplAccess::extra_meta() = std::move(extra);
+  (impl->*ImplAccess::refuse_storage())();
   if (local.is_conj()) {
     impl->_set_conj(true);
   }
   if (local.is_neg()) {
     impl->_set_neg(true);
-  }
-  const auto& copy = static_cast<ShardedMeta*>(impl->get_backend_meta())->copy;
-  if (!copy && !t.is_inference() && !local.is_inference()) {
-    impl->set_version_counter(local.unsafeGetTensorImpl()->version_counter());
   }
   return t;
 }
@@ -128,7 +136,7 @@ void check_shard(const at::Tensor& local, const DTensorSpec& spec) {
 at::Tensor wrap(const at::Tensor& local, const SpecPtr& spec, Shown shown) {
   check_shard(local, *spec);
   return make_wrapper(
-      local, spec,
+      local, *spec,
       c10::make_intrusive<ShardedMeta>(
           local, spec, std::move(shown.copy), std::move(shown.base)));
 }
@@ -170,9 +178,7 @@ void settle(const ShardedMeta& meta) {
 at::Tensor wrap_shared(const at::Tensor& t) {
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       t.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
-  const at::Tensor& local = meta->local;
-  const SpecPtr& spec = meta->spec;
-  at::Tensor shared = make_wrapper(local, spec, meta);
+  at::Tensor shared = make_wrapper(meta->local, *meta->spec, meta);
   follow_source(shared, t);
   return shared;
 }
@@ -199,8 +205,10 @@ void install(
   if (!t.is_inference() && !local.is_inference()) {
     local.unsafeGetTensorImpl()->set_version_counter(impl->version_counter());
   }
-  attach(
-      impl, local, spec,
+  set_shape(impl, local, *spec);
+  impl->release_storage_and_set_meta_custom_data_ptr_error_msg_(
+      data_pointer_error());
+  impl->set_backend_meta(
       c10::make_intrusive<ShardedMeta>(local, spec, nullptr, nullptr));
 }
 

@@ -204,17 +204,18 @@ TEST(Explain, EqualsTheLogOfOperators) {
 TEST(Explain, ForetellsThatAStaleViewIsGatheredAgain) {
   run_ranks(2, [&] {
     auto a = distribute_tensor(counting({4, 3}), mesh_of({2}), {Shard(0)});
-    const auto view = a.t();
-    const auto row = a.select(1, 1);
+    // Dim 0 is cut, so both are views of one copy.
+    const auto view = a.unfold(0, 3, 1);
+    const auto row = a.select(0, 1);
     expect_told([&] { return view + 1; }, "aten::add", view, 1);
     a.add_(1);
-    const std::string told = explain("aten::mv", view, row);
+    const std::string told = explain("aten::mul", view, 2);
     EXPECT_NE(
         told.find("self: S(0) -> R of the tensor that it is a"), told.npos)
         << told;
-    EXPECT_EQ(step_lines(told).size(), 1U) << "one copy serves both views";
-    expect_told([&] { return at::mm(a, view); }, "aten::mm", a, view);
-    expect_told([&] { return at::mv(view, row); }, "aten::mv", view, row);
+    EXPECT_EQ(step_lines(told).size(), 1U) << told;
+    expect_told([&] { return at::outer(row, row); }, "aten::outer", row, row);
+    expect_told([&] { return view * 2; }, "aten::mul", view, 2);
     a.add_(1);
     expect_told([&] { return row.copy_(row); }, "aten::copy_", row, row);
   });
@@ -293,19 +294,24 @@ TEST(Explain, PrintsTheWayOfAnOperator) {
         c10::str(
             "aten::mm(f32[4, 3] S(0), f32[3, 2] R) on mesh(tp=2), rank ",
             rank(),
+            "\nruns on the shards: rule aten::mm.*: S(0), R -> S(0)\n"
+            "result: f32[4, 2] S(0)\n"
+            "total: 0 bytes on this rank, T s\n"));
+    const std::string whole = without_times(explain("nonzero", a));
+    EXPECT_EQ(
+        whole.substr(0, whole.find("the result is known when it runs")),
+        c10::str(
+            "aten::nonzero(f32[4, 3] S(0)) on mesh(tp=2), rank ", rank(),
             "\nruns on whole values: no sharding rule\n"
             "self: S(0) -> R\n"
-            "  1. all_gather tp: S(0) -> R, 24 bytes, T s\n"
-            "result: f32[4, 2] R\n"
-            "total: 24 bytes on this rank, T s\n"));
+            "  1. all_gather tp: S(0) -> R, 24 bytes, T s\n"));
     EXPECT_EQ(
         without_times(explain("aten::add", a, a)),
         c10::str(
             "aten::add.Tensor(f32[4, 3] S(0), f32[4, 3] S(0), 1) on "
             "mesh(tp=2), rank ",
             rank(),
-            "\nruns on the shards: elementwise, and all tensors have one "
-            "layout\n"
+            "\nruns on the shards: rule aten::add.*: S(0), S(0) -> S(0)\n"
             "result: f32[4, 3] S(0)\n"
             "total: 0 bytes on this rank, T s\n"));
   });

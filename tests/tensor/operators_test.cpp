@@ -140,11 +140,6 @@ std::vector<Case> cases() {
        [](auto& x) {
          return x[0].as_strided({3, 2}, {4, 2}, 1);
        }},
-      {"as_strided of a view",
-       {{4, 4}},
-       [](auto& x) {
-         return x[0].select(0, 1).as_strided({2, 2}, {4, 1});
-       }},
       {"tensor_split",
        {{6, 4}},
        [](auto& x) {

@@ -45,6 +45,17 @@ ViewLayout same_view(
   return view.take();
 }
 
+// A flag on the same memory: conjugates and negatives add up to that of the
+// sum, but turn the order of numbers.
+ViewLayout flag_view(
+    const RuleCall& call, const MeshShape& mesh,
+    const std::vector<int64_t>* /*coordinate*/) {
+  ViewMaker view(call, mesh);
+  view.keep_partial({ReduceOp::kSum, ReduceOp::kAvg});
+  view.add(view.shape(), view.strides(), view.placements());
+  return view.take();
+}
+
 ViewLayout permute_view(
     const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
   ViewMaker view(call, mesh);
@@ -324,6 +335,7 @@ void add_view_rules(RuleTable& t) {
   t.view({"aten::view_as_real"}, real_view);
   t.view({"aten::view_as_complex"}, complex_view);
   t.view({"aten::lift_fresh"}, same_view);
+  t.view({"aten::_conj", "aten::_neg_view"}, flag_view);
   t.view({"aten::expand"}, expand_view);
   t.view({"aten::permute"}, permute_view);
   t.view({"aten::transpose.int"}, transpose_view);

@@ -8,7 +8,6 @@
 #include <tensor/decompositions/families.h>
 #include <tensor/decompositions/halo.h>
 #include <tensor/movement.h>
-#include <tensor/strict.h>
 
 namespace tessera::detail {
 
@@ -84,9 +83,7 @@ struct CutConvolution {
     }
     output = DTensorSpec::make(cut.mesh(), placements, shape, given->dtype());
     // The exchange has no plan; what it saves is this gather.
-    if (is_strict()) {
-      check_strict(cut.call(), {{0, input, replicated(cut.mesh()), false}});
-    }
+    cut.announce({0, input, replicated(cut.mesh()), false});
   }
 
   Halo halo(const CutCall& cut) const {

@@ -74,14 +74,17 @@ at::Tensor CutCall::shard(
 at::Tensor CutCall::settle(
     const SpecPtr& from, const SpecPtr& to, const at::Tensor& part,
     size_t argument) {
-  const Move move{argument, from, to->placements(), false};
   if (from->placements() == to->placements()) {
     return part;
   }
-  if (is_strict()) {
+  announce({argument, from, to->placements(), false});
+  return computes_ ? move_shard(part, *from, to->placements()) : at::Tensor();
+}
+
+void CutCall::announce(const Move& move) const {
+  if (DryRun::current() == nullptr && is_strict()) {
     check_strict(call_, {move});
   }
-  return computes_ ? move_shard(part, *from, to->placements()) : at::Tensor();
 }
 
 void CutCall::finish(std::vector<c10::IValue> results) const {

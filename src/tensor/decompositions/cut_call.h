@@ -75,6 +75,9 @@ class CutCall {
                      : wrap_without_data(spec, device_);
   }
 
+  /// Says what is about to move, so that a StrictMode can forbid it.
+  void announce(const Move& move) const;
+
   /// Leaves the results in the place of the arguments.
   void finish(std::vector<c10::IValue> results) const;
 
