@@ -68,8 +68,10 @@ int64_t size_of(const Letters& letters, const RuleCall& call, char letter) {
   for (size_t i = 0; i < letters.operands.size(); ++i) {
     const Operand& operand = call.operand(i);
     const int64_t d = dim_of(letters.operands[i], letter, operand.ndim());
-    if (operand.defined && d >= 0) {
-      size = std::max(size, operand.shape[static_cast<size_t>(d)]);
+    // A size of 0 wins over 1.
+    if (operand.defined && d >= 0 &&
+        operand.shape[static_cast<size_t>(d)] != 1) {
+      size = operand.shape[static_cast<size_t>(d)];
     }
   }
   return size;

@@ -1,4 +1,4 @@
-#include <rules/gradient_cases.h>
+#include <oracle/gradient_cases.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include <rules/simulated_ranks.h>
+#include <oracle/simulated_ranks.h>
 #include <tensor/ruled_call.h>
 #include <torch/torch.h>
 
@@ -259,7 +259,8 @@ std::string run_case(const GradientCase& one) {
       const at::Tensor whole = want.defined() ? want : at::zeros_like(got);
       problem = problem.empty() ? difference(got, whole) : problem;
     } else if (want.defined()) {
-      const std::string text = difference(full_tensor(got), want, /*finite_only=*/true);
+      const std::string text =
+          difference(full_tensor(got), want, /*finite_only=*/true);
       problem = problem.empty() && !text.empty()
                     ? "operand " + std::to_string(i) + ": " + text
                     : problem;

@@ -1,4 +1,4 @@
-#include <rules/sample_call.h>
+#include <oracle/sample_call.h>
 
 #include <algorithm>
 

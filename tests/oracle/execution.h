@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <rules/sample_call.h>
-#include <rules/simulated_ranks.h>
+#include <oracle/sample_call.h>
+#include <oracle/simulated_ranks.h>
 #include <tensor/decision.h>
 
 namespace tessera::oracle {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
-#include <rules/oracle.h>
+#include <oracle/oracle.h>
 
 namespace tessera::oracle {
 namespace {

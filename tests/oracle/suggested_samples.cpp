@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include <rules/samples.h>
+#include <oracle/samples.h>
 
 namespace tessera::oracle {
 

@@ -1,8 +1,8 @@
-#include <rules/oracle.h>
+#include <oracle/oracle.h>
 
 #include <algorithm>
 
-#include <rules/execution.h>
+#include <oracle/execution.h>
 #include <tensor/decision.h>
 #include <tessera/layout/notation.h>
 

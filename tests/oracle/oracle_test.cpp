@@ -11,9 +11,9 @@
 #include <thread>
 
 #include <ATen/Parallel.h>
-#include <rules/gradient_cases.h>
-#include <rules/missing_rows.h>
-#include <rules/oracle.h>
+#include <oracle/gradient_cases.h>
+#include <oracle/missing_rows.h>
+#include <oracle/oracle.h>
 
 namespace tessera::oracle {
 namespace {

@@ -1,4 +1,4 @@
-#include <rules/samples.h>
+#include <oracle/samples.h>
 
 #include <unordered_map>
 

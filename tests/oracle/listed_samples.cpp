@@ -4,7 +4,7 @@
 #include <map>
 
 #include <c10/util/Exception.h>
-#include <rules/samples.h>
+#include <oracle/samples.h>
 
 namespace tessera::oracle {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <rules/samples.h>
+#include <oracle/samples.h>
 #include <tensor/op_traits.h>
 
 namespace tessera::oracle {

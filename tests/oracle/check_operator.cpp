@@ -4,7 +4,7 @@
 #include <numeric>
 #include <set>
 
-#include <rules/oracle.h>
+#include <oracle/oracle.h>
 
 namespace tessera::oracle {
 

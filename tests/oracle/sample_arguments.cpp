@@ -4,8 +4,8 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
-#include <rules/samples.h>
-#include <rules/simulated_ranks.h>
+#include <oracle/samples.h>
+#include <oracle/simulated_ranks.h>
 
 namespace tessera::oracle {
 

@@ -1,4 +1,4 @@
-#include <rules/execution.h>
+#include <oracle/execution.h>
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>

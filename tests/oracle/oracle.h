@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <oracle/sample_call.h>
 #include <rules/choose.h>
-#include <rules/sample_call.h>
 
 namespace tessera::oracle {
 

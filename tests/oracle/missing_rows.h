@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <rules/oracle.h>
+#include <oracle/oracle.h>
 
 namespace tessera::oracle {
 

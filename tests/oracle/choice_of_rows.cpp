@@ -1,8 +1,8 @@
 // What the library makes of a call where the rows are chosen already.
 #include <algorithm>
 
-#include <rules/oracle.h>
-#include <rules/simulated_ranks.h>
+#include <oracle/oracle.h>
+#include <oracle/simulated_ranks.h>
 
 namespace tessera::oracle {
 
