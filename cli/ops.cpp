@@ -75,7 +75,8 @@ void print_table(const std::vector<OperatorInfo>& operators) {
   std::string text = operators.empty() ? "" : table.draw(terminal) + "\n";
   text += counted(static_cast<int64_t>(operators.size()), "operator");
   const char* sign = ": ";
-  for (const auto& [form, count] : counts_of(operators).items()) {
+  const nlohmann::ordered_json counts = counts_of(operators);
+  for (const auto& [form, count] : counts.items()) {
     text += sign + form + " " + with_commas(count.get<int64_t>());
     sign = ", ";
   }

@@ -29,7 +29,11 @@ c10::OperatorHandle find_operator(const std::string& full) {
       dot == std::string::npos ? "" : full.substr(dot + 1).c_str());
 }
 
-// A written tensor returns to its placements; what it was until then counts.
+Json text_of(const Placements& placements) {
+  return placements.empty() ? Json() : Json(to_string(placements[0]));
+}
+
+// A tensor that is written in other placements than its own is not kept.
 Json decided(const JsonCall& made, const DecisionPtr& decision) {
   Json used = Json::array(), out = Json::array();
   size_t next = 0;
@@ -39,14 +43,17 @@ Json decided(const JsonCall& made, const DecisionPtr& decision) {
     }
     const Placement given =
         detail::spec_of(made.tensors()[next++]).placements()[0];
-    const Placement during = plan.out ? given : plan.target[0];
-    const Placement after =
-        plan.written ? placements_after(*decision, plan)[0] : during;
-    used.push_back(to_string(during == given ? after : during));
+    if (plan.out) {
+      used.push_back(to_string(given));
+    } else if (!plan.written || plan.target != Placements{given}) {
+      used.push_back(text_of(plan.target));
+    } else {
+      used.push_back(text_of(placements_after(*decision, plan)));
+    }
   }
   for (const auto& plans : decision->outputs) {
     for (const auto& plan : plans) {
-      out.push_back(to_string(plan.placements[0]));
+      out.push_back(text_of(plan.placements));
     }
   }
   return {{"used", used}, {"out", out}, {"reason", decision->reason}};
@@ -54,16 +61,16 @@ Json decided(const JsonCall& made, const DecisionPtr& decision) {
 
 // An operand is used as it was given unless a call moves a tensor of its shape
 // and placements.
-std::string used_in(const detail::DryRun& run, const DTensorSpec& spec) {
+Json used_in(const detail::DryRun& run, const DTensorSpec& spec) {
   for (const detail::DryCall& call : run.calls()) {
     for (const detail::Move& move : call.moves) {
       if (move.source->shape() == spec.shape() &&
           move.source->placements() == spec.placements()) {
-        return to_string(move.target[0]);
+        return text_of(move.target);
       }
     }
   }
-  return to_string(spec.placements()[0]);
+  return text_of(spec.placements());
 }
 
 // The operator is made of others, or has a kernel of its own.
@@ -80,13 +87,14 @@ Json dry_run(const c10::OperatorHandle& op, JsonCall& made) {
   if (!run.calls().empty()) {
     for (const std::string& result : run.calls().back().results) {
       const size_t at = result.rfind("] ");
-      out.push_back(at == std::string::npos ? Json() : result.substr(at + 2));
+      out.push_back(
+          at == std::string::npos ? Json() : Json(result.substr(at + 2)));
     }
   }
   return {
       {"used", used},
       {"out", out},
-      {"reason", calls.empty() ? run.end() : "calls"},
+      {"reason", calls.empty() ? run.end() : std::string("calls")},
       {"calls", calls}};
 }
 
