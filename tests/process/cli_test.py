@@ -562,7 +562,7 @@ class OpsTest(unittest.TestCase):
 
     def test_text_ends_with_the_counts(self):
         done = tessera("ops", "aten::bmm")
-        self.assertRegex(done.stdout.splitlines()[-1], r"^2 operators: factors 2$")
+        self.assertRegex(done.stdout.splitlines()[-1], r"^4 operators: factors 4$")
 
     def test_rules_are_the_recorded_list(self):
         golden = (ROOT / "tests" / "golden" / "rules.txt").read_text(encoding="utf-8")

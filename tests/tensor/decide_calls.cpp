@@ -7,8 +7,8 @@
 #include <iostream>
 
 #include <c10/util/Exception.h>
-#include <rules/json_call.h>
 #include <tensor/dry_run.h>
+#include <tensor/json_call.h>
 #include <tensor/ruled_call.h>
 #include <tessera/comm/world.h>
 #include <tessera/tensor/operators.h>
