@@ -22,6 +22,7 @@ struct UsageError : std::runtime_error {
 // Each adds its subcommand; parsing it stores the exit code of the work.
 void add_show(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
+void add_ops(CLI::App& app, int& exit_code);
 /// `program` is what followed "--".
 void add_run(
     CLI::App& app, const std::vector<std::string>& program, int& exit_code);

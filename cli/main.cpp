@@ -96,6 +96,7 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   tessera::cli::add_show(app, exit_code);
   tessera::cli::add_plan(app, exit_code);
+  tessera::cli::add_ops(app, exit_code);
   tessera::cli::add_run(app, program, exit_code);
   tessera::cli::add_doctor(app, exit_code);
   tessera::cli::add_demo(app, exit_code);

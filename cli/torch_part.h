@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <tessera/tensor/operators.h>
+
 namespace tessera::cli {
 
 /// One finding of doctor.
@@ -151,6 +153,9 @@ struct TorchPart {
   std::vector<DispatchCost> (*bench_dispatch)(
       const DispatchBenchOptions& options);
   MissRound (*bench_misses)(const MissBenchOptions& options);
+  std::vector<OperatorInfo> (*list_operators)();
+  /// The table of rules, a line per entry.
+  std::vector<std::string> (*list_rules)();
 };
 
 /// Loads the library; throws std::runtime_error with the loader's words.

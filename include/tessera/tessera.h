@@ -50,6 +50,7 @@
 #include <tessera/tensor/factories.h>
 #include <tessera/tensor/gradient_check.h>
 #include <tessera/tensor/machine_model.h>
+#include <tessera/tensor/operators.h>
 #include <tessera/tensor/predicted_time.h>
 #include <tessera/tensor/random.h>
 #include <tessera/tensor/strict_mode.h>

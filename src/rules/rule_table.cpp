@@ -46,6 +46,11 @@ std::string text_of(const std::vector<std::vector<Placement>>& rows) {
 
 }  // namespace
 
+std::string to_string(const RuleInfo& info) {
+  return info.name + " " + info.form +
+         (info.text.empty() ? "" : " " + info.text);
+}
+
 RuleTable::RuleTable() : state_(std::make_unique<State>()) {}
 RuleTable::~RuleTable() = default;
 
@@ -143,6 +148,13 @@ RuleGroup RuleTable::rows(std::string_view name, RowsFn fn) {
 RuleGroup RuleTable::view(std::vector<std::string> names, ViewFn layout) {
   Rule rule = of_form("view", "");
   rule.view = std::move(layout);
+  return add(names, rule);
+}
+
+RuleGroup RuleTable::whole(std::vector<std::string> names) {
+  Rule rule = of_form("whole", "");
+  rule.rows = [](const RuleCall&, Rows&) {};
+  rule.ignores_arguments = true;
   return add(names, rule);
 }
 

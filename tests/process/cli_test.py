@@ -61,6 +61,11 @@ GOLDEN_CASES = {
     "show_xla_rank": 'show "[4, 4] P(max) S(1) @ mesh(2, 2; ranks 3 1 2 0)" '
                      '--rank 2 --xla',
     "show_xla_json": 'show "[4] S(0) R @ mesh(dp=2, tp=2)" --xla --json',
+    "ops_name": "ops aten::addmm",
+    "ops_form": "ops aten::mm --form factors --json",
+    "ops_rules": "ops --rules aten::baddbmm",
+    "ops_none": "ops no_such_operator",
+    "error_ops_form": "ops --form pointwide",
     "plan_other_mesh": 'plan --mesh dp=2,tp=2 --to-mesh 3 --shape 6x4 '
                        '--from "P(sum) S(0)" --to "S(1)"',
     "plan_cut_first": 'plan --mesh dp=2,tp=4 --shape 1024x1024 --dtype f32 '
@@ -98,6 +103,7 @@ PARSER_ERRORS = [
     ("show --mseh 2x4", ["--mseh", "tessera show --help"]),
     ('show "[8] S(0) @ mesh(2)" --rank two', ["--rank", "two"]),
     ("plan --mesh 2 --shape 8 --from R", ["--to", "required"]),
+    ("ops --rules --json", ["--rules", "--json"]),
     ("run -- true", ["--ranks", "required"]),
     ("run -n two -- true", ["--ranks", "two"]),
     ("demo --ranks 0", ["--ranks", "0"]),
@@ -521,6 +527,7 @@ class HelpTest(unittest.TestCase):
             ("--help", ["show", "run", "doctor", "demo", "--version"]),
             ("show --help", ["--mesh", "--shape", "--placements", "--rank",
                              "--json", "--ascii", "--table"]),
+            ("ops --help", ["NAME", "--form", "--json", "--rules"]),
             ("run --help", ["-n", "--engine", "--no-prefix", "PROGRAM", "127"]),
             ("doctor --help", ["--json"]),
             ("demo --help", ["--ranks", "--steps", "--dtype", "--json"]),
@@ -532,6 +539,34 @@ class HelpTest(unittest.TestCase):
                 self.assertEqual(done.returncode, 0)
                 for word in words:
                     self.assertIn(word, done.stdout)
+
+
+class OpsTest(unittest.TestCase):
+
+    def listed(self, *args):
+        done = tessera("ops", *args, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_counts_are_those_of_the_list(self):
+        listed = self.listed()
+        forms = [op["form"] for op in listed["operators"]]
+        self.assertEqual(listed["counts"], {f: forms.count(f) for f in set(forms)})
+        self.assertGreater(len(forms), 2500)
+
+    def test_name_and_form_filter(self):
+        ops = self.listed("softmax", "--form", "along")["operators"]
+        self.assertIn("aten::_softmax", [op["name"] for op in ops])
+        self.assertEqual({op["form"] for op in ops}, {"along"})
+        self.assertTrue(all("softmax" in op["name"] for op in ops))
+
+    def test_text_ends_with_the_counts(self):
+        done = tessera("ops", "aten::bmm")
+        self.assertRegex(done.stdout.splitlines()[-1], r"^4 operators: factors 4$")
+
+    def test_rules_are_the_recorded_list(self):
+        golden = (ROOT / "tests" / "golden" / "rules.txt").read_text(encoding="utf-8")
+        self.assertEqual(tessera("ops", "--rules").stdout, golden)
 
 
 class VersionTest(unittest.TestCase):

@@ -59,11 +59,14 @@ struct RuleInfo {
   /// "aten::mm"; of a pattern "aten::add.*".
   std::string name;
   /// "factors", "pointwise", "reduction", "along", "leading", "rows",
-  /// "function", "view".
+  /// "function", "view", "whole".
   std::string form;
   /// What the form was given: "mk,kn->mn".
   std::string text;
 };
+
+/// Prints "aten::mm factors mk,kn->mn".
+std::string to_string(const RuleInfo& info);
 
 /// Rules by operator. A name is "aten::mm", "aten::add.Tensor", or
 /// "aten::add.*" for every overload that has no entry of its own. In-place,
@@ -113,6 +116,11 @@ class RuleTable {
   /// Adds a function that computes the layout of views: operators that only
   /// rename or pick elements of operand 0.
   RuleGroup view(std::vector<std::string> names, ViewFn layout);
+
+  /// Names operators of which no dim can be cut: they run on whole values, by
+  /// decision and not for want of a rule. Rows over Partial may be added.
+  /// Example: rules().whole({"my::hash"});
+  RuleGroup whole(std::vector<std::string> names);
 
   /// Removes the entry of a name; nothing happens where there is none.
   void remove(std::string_view name);

@@ -75,9 +75,7 @@ void add_creation_rules(RuleTable& t) {
   add_copies(t);
   add_likes(t);
   add_fills(t);
-  t.rows(
-      Names{"aten::linspace.*", "aten::logspace.*"},
-      [](const RuleCall&, Rows&) {});
+  t.whole({"aten::linspace.*", "aten::logspace.*"});
 }
 
 }  // namespace tessera::detail

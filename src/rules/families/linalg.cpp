@@ -207,9 +207,7 @@ void add_solvers(RuleTable& t) {
   // The second output is a copy of the matrix, with all batch dims.
   t.rows("aten::triangular_solve", batched({2, 2}));
   // Every rank must see every failure; and lstsq returns what its driver finds.
-  t.rows(
-      Names{"aten::_linalg_check_errors", "aten::linalg_lstsq"},
-      [](const RuleCall&, Rows&) {});
+  t.whole({"aten::_linalg_check_errors", "aten::linalg_lstsq"});
 }
 
 }  // namespace
@@ -225,9 +223,7 @@ void add_linalg_rules(RuleTable& t) {
       add_distance_rows);
   t.rows("aten::_cdist_backward", add_distance_gradient_rows)
       .also("sum,avg: PRRR->P");
-  t.rows(
-      Names{"aten::_pdist_forward", "aten::_pdist_backward"},
-      [](const RuleCall&, Rows&) {});
+  t.whole({"aten::_pdist_forward", "aten::_pdist_backward"});
   // Zeros are zeros in every part.
   t.leading({"aten::tril", "aten::triu"}, 2)
       .also("sum,avg,max,min,product: P->P");

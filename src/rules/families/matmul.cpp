@@ -92,7 +92,7 @@ void add_matmul_rules(RuleTable& t) {
   t.rows("aten::_grouped_mm", add_grouped_mm_rows)
       .also("sum,avg: PRRR->P")
       .also("sum,avg: RPRR->P");
-  t.rows("aten::_trilinear", [](const RuleCall&, Rows&) {})
+  t.whole({"aten::_trilinear"})
       .also("sum,avg: PRR->P")
       .also("sum,avg: RPR->P")
       .also("sum,avg: RRP->P");

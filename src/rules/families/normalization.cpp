@@ -157,13 +157,10 @@ void add_batch_norms(RuleTable& t) {
        add_opaque_batch_norm_rows)
       .channels_last()
       .not_empty();
-  t.rows(
-       Names{
-           "aten::_batch_norm_with_update",
+  t.whole({"aten::_batch_norm_with_update",
            "aten::_batch_norm_with_update_functional",
            "aten::batch_norm_backward", "aten::cudnn_batch_norm_backward",
-           "aten::miopen_batch_norm_backward"},
-       [](const RuleCall&, Rows&) {})
+           "aten::miopen_batch_norm_backward"})
       .channels_last()
       .not_empty();
 }

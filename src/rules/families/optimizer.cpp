@@ -62,7 +62,7 @@ void add_optimizer_rules(RuleTable& t) {
   t.pointwise({"aten::_fused_adam.*", "aten::_fused_adamw.*",
                "aten::_fused_sgd.*", "aten::_fused_adagrad.*"})
       .instead(add_step_rows);
-  t.rows("aten::_amp_update_scale", [](const RuleCall&, Rows&) {});
+  t.whole({"aten::_amp_update_scale"});
 }
 
 }  // namespace tessera::detail

@@ -88,10 +88,7 @@ void add_arithmetic(RuleTable& t) {
       .also("avg: PRR->P")
       .also("avg: RPR->P");
   // One scalar per list element, all in one tensor: no partner of any of them.
-  for (const char* name :
-       {"aten::_foreach_addcmul.Tensor", "aten::_foreach_addcdiv.Tensor"}) {
-    t.rows(name, [](const RuleCall&, Rows&) {});
-  }
+  t.whole({"aten::_foreach_addcmul.Tensor", "aten::_foreach_addcdiv.Tensor"});
 }
 
 void add_selection(RuleTable& t) {

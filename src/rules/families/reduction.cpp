@@ -172,7 +172,7 @@ void add_reduction_rules(RuleTable& t) {
   t.rows("aten::dist", add_distance_rows);
   t.rows("aten::histc.*", add_histc_rows);
   t.rows("aten::histogram.*", add_histogram_rows);
-  t.rows("aten::trace", [](const RuleCall&, Rows&) {}).also("sum,avg: P->P");
+  t.whole({"aten::trace"}).also("sum,avg: P->P");
 }
 
 }  // namespace tessera::detail

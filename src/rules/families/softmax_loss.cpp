@@ -150,9 +150,7 @@ void add_losses(RuleTable& t) {
       .also("sum,avg: PRRR->P")
       .not_empty();
   // Lengths of all samples are arguments, so that no rank can take a part.
-  t.rows(
-      Names{"aten::_ctc_loss.*", "aten::_ctc_loss_backward.*"},
-      [](const RuleCall&, Rows&) {});
+  t.whole({"aten::_ctc_loss.*", "aten::_ctc_loss_backward.*"});
 }
 
 }  // namespace
@@ -164,9 +162,7 @@ void add_softmax_loss_rules(RuleTable& t) {
       .also("sum,avg: PR->P");
   t.along({"aten::glu", "aten::glu_jvp", "aten::glu_backward_jvp"});
   // What its mask is aligned with depends on the kind of mask.
-  t.rows(
-      Names{"aten::_masked_softmax", "aten::_masked_softmax_backward"},
-      [](const RuleCall&, Rows&) {});
+  t.whole({"aten::_masked_softmax", "aten::_masked_softmax_backward"});
   add_losses(t);
 }
 
