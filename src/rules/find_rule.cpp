@@ -99,8 +99,9 @@ std::vector<std::string> scalar_overloads(const std::string& foreach) {
 }
 
 const Rule* foreach_rule(const RuleTable& table, const Name& name) {
-  constexpr std::string_view kPrefix = "aten::_foreach_";
-  if (name.base.rfind(kPrefix, 0) != 0) {
+  constexpr std::string_view kPrefix = "::_foreach_";
+  const size_t prefix = name.base.find(kPrefix);
+  if (prefix == std::string::npos) {
     return nullptr;
   }
   std::string overload = name.overload;
@@ -109,7 +110,8 @@ const Rule* foreach_rule(const RuleTable& table, const Name& name) {
   } else if (overload == "out") {
     overload.clear();
   }
-  const std::string base = "aten::" + name.base.substr(kPrefix.size());
+  const std::string base = name.base.substr(0, prefix) +
+                           "::" + name.base.substr(prefix + kPrefix.size());
   for (const std::string& scalar : scalar_overloads(overload)) {
     if (const Rule* rule = own_rule(table, {base, scalar})) {
       return rule;

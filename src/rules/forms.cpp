@@ -1,5 +1,6 @@
 // The declarative forms: what each makes of a call.
 #include <algorithm>
+#include <cctype>
 #include <map>
 
 #include <c10/util/Exception.h>
@@ -31,12 +32,34 @@ std::vector<std::string> split(std::string_view text) {
   return parts;
 }
 
+// Each a letter or '.', no letter twice: that would be a diagonal, of which a
+// cut has no part.
+void check_letters(const std::string& letters, std::string_view text) {
+  for (size_t i = 0; i < letters.size(); ++i) {
+    TORCH_CHECK_VALUE(
+        letters[i] == '.' ||
+            std::isalpha(static_cast<unsigned char>(letters[i])),
+        "rules().factors: the text must look like 'mk,kn->mn'; got '", text,
+        "'");
+    TORCH_CHECK_VALUE(
+        letters[i] == '.' || letters.find(letters[i], i + 1) == letters.npos,
+        "rules().factors: a letter may stand once in a tensor; got '", text,
+        "'");
+  }
+}
+
 Letters parse_letters(std::string_view text) {
   const size_t arrow = text.find("->");
   TORCH_CHECK_VALUE(
       arrow != std::string_view::npos,
       "rules().factors: the text must look like 'mk,kn->mn'; got '", text, "'");
-  return {split(text.substr(0, arrow)), split(text.substr(arrow + 2))};
+  Letters letters{split(text.substr(0, arrow)), split(text.substr(arrow + 2))};
+  for (const auto* side : {&letters.operands, &letters.outputs}) {
+    for (const std::string& tensor : *side) {
+      check_letters(tensor, text);
+    }
+  }
+  return letters;
 }
 
 // The place of a letter in the dims of a tensor whose letters are aligned from
@@ -238,12 +261,21 @@ RowsFn leading_rows(int64_t trailing) {
   };
 }
 
+namespace {
+
+// Whether the text is letters of a kind, at least one.
+bool consists_of(const std::string& text, std::string_view letters) {
+  return !text.empty() && text.find_first_not_of(letters) == text.npos;
+}
+
+}  // namespace
+
 PartialRow parse_partial_row(std::string_view text) {
   const size_t colon = text.find(':');
   const size_t arrow = text.find("->");
   TORCH_CHECK_VALUE(
       colon != std::string_view::npos && arrow != std::string_view::npos &&
-          colon < arrow && arrow + 2 < text.size(),
+          colon < arrow,
       "RuleGroup::also: the text must look like 'sum,avg: PR->P'; got '", text,
       "'");
   PartialRow row;
@@ -262,7 +294,19 @@ PartialRow parse_partial_row(std::string_view text) {
     row.ops.push_back(op->second);
   }
   row.operands = split(text.substr(colon + 1, arrow - colon - 1))[0];
-  row.output = split(text.substr(arrow + 2))[0].at(0);
+  const std::string output = split(text.substr(arrow + 2))[0];
+  TORCH_CHECK_VALUE(
+      consists_of(row.operands, "PQR") && consists_of(output, "PQR") &&
+          output.size() == 1,
+      "RuleGroup::also: the text must look like 'sum,avg: PR->P'; got '", text,
+      "'");
+  row.output = output[0];
+  const bool turns = (row.operands + output).find('Q') != std::string::npos;
+  for (const ReduceOp op : row.ops) {
+    TORCH_CHECK_VALUE(
+        !turns || op == ReduceOp::kMax || op == ReduceOp::kMin,
+        "RuleGroup::also: 'Q' is for max and min; got '", text, "'");
+  }
   return row;
 }
 

@@ -17,6 +17,7 @@ const Decompositions& table() {
     add_extreme_decompositions(*made);
     add_scan_decompositions(*made);
     add_layer_norm_decompositions(*made);
+    add_batch_norm_decompositions(*made);
     add_loss_decompositions(*made);
     add_nll_decompositions(*made);
     add_comparison_decompositions(*made);

@@ -134,6 +134,7 @@ constexpr Entry kTable[] = {
     {"mean", mean_kernel},
     {"identity", identity_kernel},
     {"lookup", local_lookup},
+    {"bags", local_bags},
     {"convolution", local_convolution},
 };
 

@@ -1,12 +1,18 @@
 #include <tensor/local_lookup.h>
 
+#include <ATen/ops/_embedding_bag.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/clamp_min.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/ge.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/logical_and.h>
 #include <ATen/ops/logical_not.h>
 #include <ATen/ops/lt.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ne.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -158,6 +164,80 @@ void local_lookup(const LocalCall& local) {
   finish(
       local.call,
       result.masked_fill(mask_of(lookup, found.held.logical_not()), 0));
+}
+
+namespace {
+
+// The arguments of aten::_embedding_bag and _embedding_bag_forward_only.
+struct Bags {
+  at::Tensor table, index, offsets;
+  int64_t mode;
+  std::optional<at::Tensor> weights;  // of samples
+  bool include_last_offset;
+  int64_t padding;
+};
+
+constexpr int64_t kSumMode = 0;
+constexpr int64_t kMeanMode = 1;
+
+Bags read_bags(const OpCall& call) {
+  const c10::IValue& weights = call.argument(6);
+  return {
+      call.argument(0).toTensor(),
+      call.argument(1).toTensor(),
+      call.argument(2).toTensor(),
+      call.argument(4).toInt(),
+      weights.isTensor() && weights.toTensor().defined()
+          ? std::optional<at::Tensor>(weights.toTensor())
+          : std::nullopt,
+      call.argument(7).toBool(),
+      call.argument(8).toInt()};
+}
+
+// What backward wants to know about the bags depends on which indices are
+// padding and on no other value, so a table of two rows gives it.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> about_bags(const Bags& bags) {
+  const at::Tensor rows =
+      bags.index.eq(bags.padding).to(bags.index.scalar_type());
+  const auto [out, bag_of, sizes, maxima] = at::_embedding_bag(
+      at::zeros({2, 1}, bags.table.options()), rows, bags.offsets, false,
+      bags.mode, false, bags.weights, bags.include_last_offset,
+      bags.padding < 0 ? -1 : 1);
+  return {bag_of, sizes, maxima};
+}
+
+// A sample that another rank holds, or that is padding, weighs nothing.
+at::Tensor sums_of_bags(const Bags& bags, const Runs& runs) {
+  const Found found = find(bags.index, runs);
+  at::Tensor weights = at::logical_and(found.held, bags.index.ne(bags.padding))
+                           .to(bags.table.scalar_type());
+  if (bags.weights) {
+    weights = weights.mul(*bags.weights);
+  }
+  const bool is_empty = bags.table.size(0) == 0;
+  return std::get<0>(at::_embedding_bag(
+      is_empty ? at::zeros({1, bags.table.size(1)}, bags.table.options())
+               : bags.table,
+      found.position, bags.offsets, false, kSumMode, false, weights,
+      bags.include_last_offset, -1));
+}
+
+}  // namespace
+
+void local_bags(const LocalCall& local) {
+  const Bags bags = read_bags(local.call);
+  const Layout& table = local.operands[0];
+  Lookup lookup;
+  lookup.index = bags.index;
+  check_range(lookup, local.call, table.shape()[0]);
+  const auto [bag_of, sizes, maxima] = about_bags(bags);
+  at::Tensor sums = sums_of_bags(bags, table.runs(0, local.coordinate));
+  if (bags.mode == kMeanMode) {
+    sums = sums.div(sizes.clamp_min(1).unsqueeze(1));
+  }
+  torch::jit::Stack& stack = *local.call.stack();
+  torch::jit::drop(stack, local.call.size());
+  torch::jit::push(stack, sums, bag_of, sizes, maxima);
 }
 
 void local_convolution(const LocalCall& local) {

@@ -38,13 +38,17 @@ void bag_rows(const RuleCall& call, Rows& rows) {
   rows.add(
       {columns, Cell(), Cell(), maxima ? columns : Cell()},
       {columns, Cell(), Cell(), Cell()});
-  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
-    if (!maxima) {
-      rows.add(
-          {Cell::partial(op), Cell(), Cell(), Cell()},
-          {Cell::partial(op), Cell(), Cell(), Cell()});
-    }
+  if (maxima) {
+    return;
   }
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+    rows.add(
+        {Cell::partial(op), Cell(), Cell(), Cell()},
+        {Cell::partial(op), Cell(), Cell(), Cell()});
+  }
+  rows.add(
+      {Cell::partial(ReduceOp::kSum), Cell(), Cell(), Cell()},
+      {Cell::shard(0), Cell(), Cell(), Cell()}, "bags");
 }
 
 // The gradient comes first; the indices of maxima stand before the weights of
