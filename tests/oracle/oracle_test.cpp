@@ -112,6 +112,8 @@ TEST(Oracle, EveryRowHasTheGradientsOfOneDevice) {
     const std::string name = c10::toString(ruled.op.operator_name());
     file << name << " gradient cases " << own.cases.size()
          << (own.cases.empty() ? ": " + own.excuse : "") << "\n";
+    EXPECT_TRUE(!own.cases.empty() || !own.excuse.empty())
+        << name << " has neither a gradient case nor a reason for none";
     served += !own.cases.empty();
     excused += own.cases.empty();
     std::move(own.cases.begin(), own.cases.end(), std::back_inserter(cases));
@@ -124,6 +126,10 @@ TEST(Oracle, EveryRowHasTheGradientsOfOneDevice) {
             << " operators, " << excused << " without, " << problems.size()
             << " wrong, " << seconds_since(begin) << " s\n";
 }
+
+// Most hold for the values tried only, such as P(max) of functions that grow on
+// one side; the list is for a reader. Growth means that a rule lost rows.
+constexpr size_t kKnownMissing = 377;
 
 TEST(Oracle, MissingRowsAreListed) {
   const auto begin = std::chrono::steady_clock::now();
@@ -138,6 +144,7 @@ TEST(Oracle, MissingRowsAreListed) {
       file << c10::toString(ruled.op.operator_name()) << ": " << row << "\n";
     }
   }
+  EXPECT_LE(count, kKnownMissing) << "see oracle_missing.txt";
   std::cout << "oracle: " << count << " legal rows of " << operators
             << " operators are not listed, " << seconds_since(begin) << " s\n";
 }
