@@ -144,9 +144,23 @@ class Run {
                                    : result == replicated(mesh_);
     const at::Tensor& local = is_sharded(t) ? fresh_local(t) : t;
     at::Tensor value = own ? (is_sharded(t) ? second_handle(local) : local)
-                           : at::empty({0}, local.options());
+                           : at::empty(shape_for(t, result), local.options());
     written_.push_back({t, value, &plan, !own});
     return value;
+  }
+
+  // Some kernels fill what they are given and do not resize it: the shard of a
+  // tensor of the same global shape, where it can have these placements.
+  std::vector<int64_t> shape_for(
+      const at::Tensor& t, const Placements& placements) const {
+    for (const Placement& p : placements) {
+      if (p.is_shard() && (p.kind() == Placement::Kind::kRaggedShard ||
+                           p.dim() < 0 || p.dim() >= t.dim())) {
+        return {0};
+      }
+    }
+    return Layout(t.sizes().vec(), mesh_.mesh_shape(), placements)
+        .local_shape(*mesh_.coordinate());
   }
 
   void run_local() {
