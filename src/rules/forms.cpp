@@ -100,6 +100,24 @@ int64_t size_of(const Letters& letters, const RuleCall& call, char letter) {
   return size;
 }
 
+// Found before anything moves; what is added may broadcast.
+void check_sizes(
+    const Letters& letters, const std::optional<size_t>& bias,
+    const RuleCall& call, char letter) {
+  const int64_t size = size_of(letters, call, letter);
+  for (size_t i = 0; i < letters.operands.size(); ++i) {
+    const Operand& operand = call.operand(i);
+    const int64_t d = dim_of(letters.operands[i], letter, operand.ndim());
+    if (!operand.defined || d < 0) {
+      continue;
+    }
+    const int64_t here = operand.shape[static_cast<size_t>(d)];
+    TORCH_CHECK_VALUE(
+        here == size || (bias == i && here == 1), "dims '", letter,
+        "' of the operands must match; got ", here, " and ", size);
+  }
+}
+
 void add_factor_row(
     const Letters& letters, const std::optional<size_t>& bias,
     const RuleCall& call, char letter, Rows& rows) {
@@ -143,6 +161,10 @@ c10::SmallVector<int64_t, 6> broadcast_shape(const RuleCall& call) {
     for (size_t d = 0; d < operand.shape.size(); ++d) {
       // A size of 0 wins over 1.
       if (operand.shape[d] != 1) {
+        TORCH_CHECK_VALUE(
+            shape[shift + d] == 1 || shape[shift + d] == operand.shape[d],
+            "the shapes of the operands must broadcast; got sizes ",
+            shape[shift + d], " and ", operand.shape[d], " of dim ", shift + d);
         shape[shift + d] = operand.shape[d];
       }
     }
@@ -191,6 +213,7 @@ RowsFn factor_rows(std::string_view text, const std::optional<size_t>& bias) {
         ": its rule lists ", letters.operands.size(), " operands; got ",
         call.operands().size());
     for (const char letter : all) {
+      check_sizes(letters, bias, call, letter);
       add_factor_row(letters, bias, call, letter, rows);
     }
   };

@@ -295,5 +295,22 @@ TEST(RanksOutsideTheMesh, FollowAllShapes) {
   });
 }
 
+TEST(Operators, RefuseShapesThatDoNotFitBeforeAnythingMoves) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2}, {"tp"});
+    auto a = distribute_tensor(counting({4, 3}), mesh, {Shard(0)});
+    auto b = distribute_tensor(counting({5, 2}), mesh, {Shard(1)});
+    CommLog log;
+    EXPECT_ERROR(
+        c10::str(
+            "aten::mm(f64[4, 3] S(0), f64[5, 2] S(1)) on mesh(tp=2), rank ",
+            rank(), ": dims 'k' of the operands must match; got 3 and 5"),
+        at::mm(a, b));
+    EXPECT_ERROR("must broadcast; got sizes 3 and 2 of dim 1", a + b);
+    EXPECT_ERROR("dim must be in [-2, 1]; got 2", a.sum(2));
+    EXPECT_EQ(log.count(), 0);
+  });
+}
+
 }  // namespace
 }  // namespace tessera
