@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 #include <tensor/dry_run.h>
 #include <tensor/json_call.h>
+#include <tensor/random/table.h>
 #include <tensor/ruled_call.h>
 #include <tessera/comm/world.h>
 #include <tessera/tensor/operators.h>
@@ -64,7 +65,8 @@ Json decided(const JsonCall& made, const DecisionPtr& decision) {
 Json used_in(const detail::DryRun& run, const DTensorSpec& spec) {
   for (const detail::DryCall& call : run.calls()) {
     for (const detail::Move& move : call.moves) {
-      if (move.source->shape() == spec.shape() &&
+      // Calls that are made of others have no targets of their own.
+      if (!move.target.empty() && move.source->shape() == spec.shape() &&
           move.source->placements() == spec.placements()) {
         return text_of(move.target);
       }
@@ -75,11 +77,15 @@ Json used_in(const detail::DryRun& run, const DTensorSpec& spec) {
 
 // The operator is made of others, or has a kernel of its own.
 Json dry_run(const c10::OperatorHandle& op, JsonCall& made) {
+  std::vector<SpecPtr> specs;  // before the call, which may change them
+  for (const at::Tensor& t : made.tensors()) {
+    specs.push_back(detail::meta_of(t).spec);
+  }
   detail::DryRun run;
   run.make(op, made.stack());
   Json used = Json::array(), out = Json::array(), calls = Json::array();
-  for (const at::Tensor& t : made.tensors()) {
-    used.push_back(used_in(run, detail::spec_of(t)));
+  for (const SpecPtr& spec : specs) {
+    used.push_back(used_in(run, *spec));
   }
   for (const detail::DryCall& call : run.calls()) {
     calls.push_back(call.text + ": " + call.reason);
@@ -107,7 +113,11 @@ Json decide_row(
   const bool composite =
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   const OpCall op_call(op, &made.stack());
-  if (!composite && traits.special == nullptr) {
+  // A fused kernel that is tagged as random draws nothing in these calls.
+  const bool draws_nothing =
+      traits.is_random &&
+      detail::listed_random_kernel(op.operator_name()) == nullptr;
+  if (!composite && (traits.special == nullptr || draws_nothing)) {
     const DecisionPtr decision = detail::decide(op_call, traits);
     if (decision->way != Way::kByOthers) {
       return decided(made, decision);
