@@ -443,7 +443,9 @@ TEST(OptimizerRules, AStepIsPointwiseButForWhatParametersShare) {
       cuts(
           {"aten::_fused_adamw_.tensor_lr",
            {one, one, one, one, one, one, one, one, one}}),
-      (Texts{"S(0), S(0), S(0), S(0), S(0), R, R, R, R ->"}));
+      (Texts{"S(0), S(0), S(0), S(0), S(0), R, R, R, R -> S(0), S(0), S(0), "
+             "S(0), S(0)"}))
+      << "what is written stands for what is returned";
 }
 
 TEST(OptimizerRules, ATensorOfScalarsIsNoPartner) {
