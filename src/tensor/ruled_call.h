@@ -43,7 +43,7 @@ void for_each_operand(const OpCall& call, const OpTraits& traits, F f) {
   }
 }
 
-/// Returns the tensor of a plan.
+/// Returns the tensor of a plan; nullptr for None.
 const at::Tensor* tensor_at(const OpCall& call, const OperandPlan& plan);
 
 /// The price of moves along mesh dims of `mesh`, by this thread's machine
