@@ -306,7 +306,7 @@ TEST(Operators, RefuseShapesThatDoNotFitBeforeAnythingMoves) {
             "aten::mm(f64[4, 3] S(0), f64[5, 2] S(1)) on mesh(tp=2), rank ",
             rank(), ": dims 'k' of the operands must match; got 3 and 5"),
         at::mm(a, b));
-    EXPECT_ERROR("must broadcast; got sizes 3 and 2 of dim 1", a + b);
+    EXPECT_ERROR("must broadcast; got sizes 4 and 5 of dim 0", a + b);
     EXPECT_ERROR("dim must be in [-2, 1]; got 2", a.sum(2));
     EXPECT_EQ(log.count(), 0);
   });
