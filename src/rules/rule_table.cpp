@@ -62,14 +62,17 @@ RuleGroup RuleTable::add(
     TORCH_CHECK_VALUE(
         name.find("::") != std::string::npos, "rules().", like.form,
         ": a name must have a namespace, as in 'aten::mm'; got '", name, "'");
-    auto [at, added] = state_->entries.try_emplace(name);
+    const auto at = state_->entries.find(name);
     TORCH_CHECK_VALUE(
-        added, "rules().", like.form, ": '", name,
+        at == state_->entries.end(), "rules().", like.form, ": '", name,
         "' has a rule already: ", at->second->form, " ", at->second->text,
         "; remove() it first");
-    at->second = std::make_shared<Rule>(like);
-    at->second->name = name;
-    group.rules_.push_back(at->second.get());
+  }
+  for (const std::string& name : names) {
+    auto& entry = state_->entries[name];
+    entry = std::make_shared<Rule>(like);
+    entry->name = name;
+    group.rules_.push_back(entry.get());
   }
   changed();
   return group;

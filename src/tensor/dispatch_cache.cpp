@@ -140,9 +140,9 @@ ThreadDispatch* ThreadDispatch::make() {
 }
 
 const DecisionPtr* DispatchCache::find(const CallKey& key) {
-  if (generation_ != rules_generation()) {
+  if (const uint64_t now = traits_generation(); generation_ != now) {
     clear();
-    generation_ = rules_generation();
+    generation_ = now;
   }
   const auto& place = places_[key.hash() % kPlaces];
   if (!place) {

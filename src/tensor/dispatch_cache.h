@@ -82,7 +82,7 @@ class DispatchCache {
 
   std::vector<std::unique_ptr<Place>> places_;
   size_t size_ = 0;
-  uint64_t generation_ = 0;  // of the rules
+  uint64_t generation_ = 0;  // of the traits
 };
 
 /// What dispatch keeps per thread.

@@ -71,9 +71,13 @@ void mean_kernel(const LocalCall& local) {
       count *= shape[d];
     }
   }
+  // As ATen does, halves are added up in single precision.
+  const c10::ScalarType dtype =
+      dtype_argument(call).value_or(self.scalar_type());
+  const bool half = dtype == at::kHalf || dtype == at::kBFloat16;
   const at::Tensor sum =
-      at::sum(self, dims, is_true(call, "keepdim"), dtype_argument(call));
-  call.finish(sum.div(count));
+      at::sum(self, dims, is_true(call, "keepdim"), half ? at::kFloat : dtype);
+  finish_local(call, sum.div(count).to(dtype));
 }
 
 // What a reduction of no elements must give so that others decide.
@@ -139,6 +143,17 @@ constexpr Entry kTable[] = {
 };
 
 }  // namespace
+
+void finish_local(const OpCall& call, const at::Tensor& result) {
+  const auto& arguments = call.schema().arguments();
+  if (!arguments.empty() && arguments.back().is_out()) {
+    const at::Tensor out = call.argument(call.size() - 1).toTensor();
+    out.resize_(result.sizes());
+    out.copy_(result);
+    return call.finish(out);
+  }
+  call.finish(result);
+}
 
 LocalKernel local_kernel(std::string_view name) {
   if (name.empty()) {

@@ -26,6 +26,9 @@ struct LocalCall {
 /// Takes the arguments off the stack and leaves the results.
 using LocalKernel = void (*)(const LocalCall&);
 
+/// Leaves a result for a kernel, in the out tensor where the call has one.
+void finish_local(const OpCall& call, const at::Tensor& result);
+
 /// Returns the kernel of a name; nullptr for "", which means the operator.
 LocalKernel local_kernel(std::string_view name);
 

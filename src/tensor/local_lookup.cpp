@@ -131,18 +131,6 @@ at::Tensor mask_of(const Lookup& lookup, const at::Tensor& missing) {
   return missing.reshape(shape);
 }
 
-void finish(const OpCall& call, const at::Tensor& result) {
-  const auto& arguments = call.schema().arguments();
-  if (!arguments.empty() && arguments.back().is_out()) {
-    const at::Tensor out = call.argument(call.size() - 1).toTensor();
-    out.resize_(result.sizes());
-    out.copy_(result);
-    call.finish(out);
-    return;
-  }
-  call.finish(result);
-}
-
 }  // namespace
 
 void local_lookup(const LocalCall& local) {
@@ -156,12 +144,13 @@ void local_lookup(const LocalCall& local) {
   }
   const Runs runs = table.runs(lookup.dim, local.coordinate);
   if (runs.empty()) {
-    finish(local.call, at::zeros(result_shape(lookup), lookup.table.options()));
+    finish_local(
+        local.call, at::zeros(result_shape(lookup), lookup.table.options()));
     return;
   }
   const Found found = find(lookup.index, runs);
   const at::Tensor result = pick(lookup, found.position);
-  finish(
+  finish_local(
       local.call,
       result.masked_fill(mask_of(lookup, found.held.logical_not()), 0));
 }

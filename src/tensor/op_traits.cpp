@@ -159,6 +159,10 @@ void forget_traits() {
   removals.fetch_add(1, std::memory_order_relaxed);
 }
 
+uint64_t traits_generation() {
+  return removals.load(std::memory_order_relaxed) + rules_generation();
+}
+
 const OpTraits& traits_of(const c10::OperatorHandle& op) {
   // One slot per hash first: most threads call few operators.
   struct Slot {
@@ -175,8 +179,7 @@ const OpTraits& traits_of(const c10::OperatorHandle& op) {
     thread_local Cache instance;
     cache = &instance;
   }
-  const uint64_t now =
-      removals.load(std::memory_order_relaxed) + rules_generation();
+  const uint64_t now = traits_generation();
   if (cache->generation != now) {
     cache->traits.clear();
     cache->slots = {};

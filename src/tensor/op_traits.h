@@ -58,6 +58,9 @@ struct OpTraits {
 const OpTraits& traits_of(const c10::OperatorHandle& op);
 /// Drops what is known, since an operator was removed.
 void forget_traits();
+/// Grows whenever traits may have changed: with rules, and with operators that
+/// are removed.
+uint64_t traits_generation();
 
 /// Fills in the special kernel of an operator that no general way serves.
 void find_special(const c10::OperatorName& name, OpTraits& traits);

@@ -122,7 +122,8 @@ class Run {
     // Without a rule the call may read memory around the view (as_strided),
     // which a copy of the view alone does not have.
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !plan.moves || traits_.rule.rule != nullptr || !meta_of(t).base,
+        !plan.moves || traits_.rule.rule != nullptr ||
+            (!meta_of(t).base && !meta_of(t).copy),
         call_.describe(),
         ": self is a view of a sharded tensor, and the memory around it is ",
         "not at hand; clone() the view first");
@@ -217,7 +218,7 @@ class Run {
       if (at::IntArrayRef(shape) != w.tensor.sizes() || has_new_memory(w)) {
         return adopt_shape(w, result, shape);
       }
-    } else if (has_new_memory(w)) {
+    } else if (has_new_memory(w) || has_new_shape(w, result)) {
       return adopt_shape(w, result, w.value.sizes().vec());
     }
     const DTensorSpec& spec = spec_of(w.tensor);
@@ -264,6 +265,12 @@ class Run {
            w.value.strides() != old.strides() ||
            w.value.storage_offset() != old.storage_offset() ||
            !w.value.is_alias_of(old);
+  }
+
+  // Whole values stood in for shards, and the call gave them another shape.
+  bool has_new_shape(const Written& w, const Placements& result) const {
+    return w.moved && !w.plan->viewed && result == replicated(mesh_) &&
+           w.value.sizes() != w.tensor.sizes();
   }
 
   void adopt_shape(

@@ -186,7 +186,10 @@ at::Tensor wrap_shared(const at::Tensor& t) {
 void follow_source(const at::Tensor& view, const at::Tensor& source) {
   if (view.is_inference() && !source.is_inference()) {
     auto* impl = view.unsafeGetTensorImpl();
+    const at::Tensor& local = moving_meta_of(view).local;
     impl->*ImplAccess::key_set() = source.key_set();
+    impl->_set_conj(local.is_conj());
+    impl->_set_neg(local.is_neg());
     impl->set_version_counter(c10::VariableVersion(0));
   }
 }

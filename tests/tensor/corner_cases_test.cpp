@@ -312,5 +312,40 @@ TEST(Operators, RefuseShapesThatDoNotFitBeforeAnythingMoves) {
   });
 }
 
+TEST(Operators, WriteToOutWhateverARankRuns) {
+  run_ranks(4, [&] {
+    const auto mesh = mesh_of({4});
+    const auto p = counting({3, 2});  // rank 3 has no row
+    auto x = distribute_tensor(p, mesh, {Shard(0)});
+    auto out = distribute_tensor(counting({2}), mesh, {Replicate()});
+    at::mean_out(out, x, {0});
+    EXPECT_TRUE(same(out, p.mean(0)));
+    at::amax_out(out, x, {0});
+    EXPECT_TRUE(same(out, p.amax(0)));
+    const auto half = at::ones({200000}, at::kHalf);
+    EXPECT_EQ(
+        distribute_tensor(half, mesh, {Shard(0)}).mean().item<float>(), 1);
+  });
+}
+
+TEST(Operators, KeepTheOrderOfNumbersThatDoNotWrapOnly) {
+  run_ranks(2, [&] {
+    const auto p = at::tensor({3, 10}, at::kByte);
+    auto x = distribute_tensor(p, mesh_of({2}), {Shard(0)});
+    EXPECT_TRUE(same(x.amax(0) - 5, p.amax(0) - 5));
+  });
+}
+
+TEST(Operators, GiveCutTensorsAnotherShapeInPlace) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2});
+    auto x = distribute_tensor(counting({4, 4}), mesh, {Shard(0)});
+    auto like = distribute_tensor(counting({6, 4}), mesh, {Replicate()});
+    x.resize_as_(like);
+    EXPECT_EQ(x.sizes(), like.sizes());
+    EXPECT_EQ(to_local(x).size(0), 3);
+  });
+}
+
 }  // namespace
 }  // namespace tessera
