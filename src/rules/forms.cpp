@@ -32,17 +32,21 @@ std::vector<std::string> split(std::string_view text) {
   return parts;
 }
 
-// Each a letter or '.', no letter twice: that would be a diagonal, of which a
-// cut has no part.
+// Letters and dots, no letter twice: that would be a diagonal, of which a cut
+// has no part.
 void check_letters(const std::string& letters, std::string_view text) {
+  const auto is_letter = [](char c) {
+    return std::isalpha(static_cast<unsigned char>(c)) != 0;
+  };
+  TORCH_CHECK_VALUE(
+      std::all_of(
+          letters.begin(), letters.end(),
+          [&](char c) { return c == '.' || is_letter(c); }),
+      "rules().factors: the text must look like 'mk,kn->mn'; got '", text, "'");
   for (size_t i = 0; i < letters.size(); ++i) {
     TORCH_CHECK_VALUE(
-        letters[i] == '.' ||
-            std::isalpha(static_cast<unsigned char>(letters[i])),
-        "rules().factors: the text must look like 'mk,kn->mn'; got '", text,
-        "'");
-    TORCH_CHECK_VALUE(
-        letters[i] == '.' || letters.find(letters[i], i + 1) == letters.npos,
+        !is_letter(letters[i]) ||
+            letters.find(letters[i], i + 1) == letters.npos,
         "rules().factors: a letter may stand once in a tensor; got '", text,
         "'");
   }
