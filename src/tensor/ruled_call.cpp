@@ -61,6 +61,9 @@ const at::Tensor* tensor_at(const OpCall& call, const OperandPlan& plan) {
   if (value.isTensor()) {
     return &value.toTensor();
   }
+  if (value.isNone()) {
+    return nullptr;
+  }
   const c10::IValue& element =
       value.toListRef()[static_cast<size_t>(plan.element)];
   return element.isTensor() ? &element.toTensor() : nullptr;
