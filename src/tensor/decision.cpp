@@ -414,6 +414,9 @@ std::vector<Move> moves_of(
     }
     return list.moves();
   }
+  if (decision.way == Way::kByOthers) {
+    return {};  // each of its steps says what it moves
+  }
   for (const OperandPlan& plan : decision.operands) {
     if (!plan.defined || plan.out) {
       continue;
