@@ -57,7 +57,8 @@ void expect_plain(
       (want * weights).sum().backward();
       const ImplicitReplication guard;
       (got * weights).sum().backward();
-      EXPECT_TRUE(close(t.grad(), p.grad()));
+      ASSERT_EQ(t.grad().defined(), p.grad().defined());
+      EXPECT_TRUE(!p.grad().defined() || close(t.grad(), p.grad()));
     }
   });
 }
@@ -923,9 +924,7 @@ TEST(KnownBugs, OperatorsThatWereMissingGiveThePlainValues) {  // 124990, 3.8
        [](auto& t) { return at::masked_scatter(t, t.detach() > 0.3, t * 2); }},
       {"stft",
        [](auto& t) {
-         return at::stft(
-                    t, 4, 2, 4, at::hann_window(4, f64()), false, true, true)
-             .abs();
+         return at::stft(t, 4, 2, 4, {}, false, true, true).abs();
        }},
       {"multi_margin_loss",
        [](auto& t) { return at::multi_margin_loss(t, t.detach().argmax(1)); }},

@@ -297,8 +297,8 @@ TEST(TransformerBlock, OnATwoDimMeshDoesBoth) {
   });
 }
 
-// A tensor-parallel MLP with no word about its edges: the sum is reduced where
-// it is read, and the gradient where the leaf wants it whole.
+// One sum forward, where the row-parallel layer ends, and one backward, where
+// the copies of the input begin.
 TEST(Mlp, OfColumnAndRowParallelLayersReducesOnceEachWay) {
   run_ranks(2, [&] {
     Pieces p;
@@ -308,9 +308,12 @@ TEST(Mlp, OfColumnAndRowParallelLayersReducesOnceEachWay) {
     p["down.weight"] = {small({8, 16}, -0.1), "S(1)"};
     p["down.bias"] = {small({8}, 0.4), "R"};
     expect_model(
-        [](Tensors& t) { return mlp(t, t["x"]).relu().sum(); }, p, mesh_of({2}),
-        {.forward = {{"all_reduce by aten::relu", 1}},
-         .backward = {{"all_reduce by gradient of a leaf", 1}}});
+        [](Tensors& t) {
+          return replicated(mlp(t, replicated(t["x"]))).square().sum();
+        },
+        p, mesh_of({2}),
+        {.forward = {{"all_reduce by redistribute", 1}},
+         .backward = {{"all_reduce by gradient of redistribute", 1}}});
   });
 }
 
