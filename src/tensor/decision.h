@@ -96,8 +96,9 @@ const Placements& placements_after(
     const Decision& decision, const OperandPlan& plan);
 
 /// Returns the spec of a result, of which `local` is this rank's part. Throws
-/// where that part has not the shape that the decision gives it.
-SpecPtr result_spec(
+/// where that part has not the shape that the decision gives it. The decision
+/// keeps it until its next result.
+const SpecPtr& result_spec(
     const Decision& decision, const OpCall& call, size_t result, size_t element,
     const at::Tensor& local);
 /// Returns the global shape of a result from the shape of this rank's part.

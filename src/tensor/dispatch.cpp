@@ -139,13 +139,15 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   if (traits.special == nullptr && dry == nullptr) {
     key.emplace(call, traits);
     if (const DecisionPtr* known = mine.cache.find(*key)) {
-      decision = *known;
-      if (decision->is_direct && key->is_simple()) {
+      if ((*known)->is_direct && key->is_simple()) {
         if (key->has_variable()) {
           watch_leaves(call);
         }
-        return run_direct(call, traits, *decision);
+        // LibTorch's kernels on shards decide nothing, so the entry stays.
+        const DecisionPtr held = traits.is_foreign ? *known : nullptr;
+        return run_direct(call, traits, held ? *held : **known);
       }
+      decision = *known;
     }
   }
   if (!decision) {

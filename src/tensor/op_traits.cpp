@@ -134,6 +134,7 @@ void mark_keyed(const c10::FunctionSchema& schema, OpTraits& traits) {
 OpTraits find_traits(const c10::OperatorHandle& op) {
   OpTraits traits;
   traits.is_view = returns_view(op.schema());
+  traits.is_foreign = op.schema().name().rfind("aten::", 0) != 0;
   traits.arguments = argument_traits(op.schema(), traits.is_view);
   traits.reads_values = std::any_of(
       traits.arguments.begin(), traits.arguments.end(),

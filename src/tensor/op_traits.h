@@ -40,6 +40,8 @@ struct OpTraits {
   /// The rule that serves the operator, its own or that of its base form.
   FoundRule rule;
   bool reads_values = false;  // of one of the arguments
+  /// Not LibTorch's own: its kernels may do anything, also call us again.
+  bool is_foreign = false;
   /// The result shows memory of the first argument.
   bool is_view = false;
   /// Results depend on a generator.

@@ -102,7 +102,7 @@ std::vector<int64_t> result_strides(
   return contiguous_strides(shape);
 }
 
-SpecPtr result_spec(
+const SpecPtr& result_spec(
     const Decision& decision, const OpCall& call, size_t result, size_t element,
     const at::Tensor& local) {
   auto& known = decision.result_specs;

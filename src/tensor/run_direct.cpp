@@ -84,7 +84,7 @@ bool run_view(const OpCall& call, const Decision& decision) {
 at::Tensor wrap_one(
     const OpCall& call, const Decision& decision, size_t result, size_t element,
     const at::Tensor& t, const Kept& kept, const std::shared_ptr<Copy>& copy) {
-  const SpecPtr spec = result_spec(decision, call, result, element, t);
+  const SpecPtr& spec = result_spec(decision, call, result, element, t);
   return kept.viewed.defined() ? wrap_view(t, spec, kept.viewed, copy)
                                : wrap(t, spec);
 }
@@ -127,7 +127,7 @@ void run_direct(
     } else if (value.isTensor()) {
       if (value.toTensor().defined()) {
         value = wrap_one(
-            call, decision, r, 0, at::Tensor(value.toTensor()), kept, copy);
+            call, decision, r, 0, std::move(value).toTensor(), kept, copy);
       }
     } else if (value.isList()) {
       size_t element = 0;

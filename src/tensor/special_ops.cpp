@@ -24,8 +24,23 @@ void copy_into(const at::Tensor& self, const at::Tensor& value) {
   const at::Tensor local = fresh_local(self);
   const bool same_shape = value.sizes() == self.sizes();
   if (is_sharded(value) && same_shape) {
-    local.copy_(
-        move_shard(fresh_local(value), spec_of(value), spec.placements()));
+    const DTensorSpec& from = spec_of(value);
+    const bool averages = std::any_of(
+        spec.placements().begin(), spec.placements().end(),
+        [](const Placement& p) {
+          return p.is_partial() && p.reduce_op() == ReduceOp::kAvg;
+        });
+    // Integers have no averages, so they become floating before they move.
+    const bool converts =
+        averages && c10::isIntegralType(from.dtype(), /*includeBool=*/true);
+    const SpecPtr source = converts
+                               ? DTensorSpec::make(
+                                     from.mesh(), from.placements(),
+                                     from.shape(), from.strides(), spec.dtype())
+                               : moving_meta_of(value).spec;
+    const at::Tensor shard =
+        converts ? fresh_local(value).to(spec.dtype()) : fresh_local(value);
+    local.copy_(move_shard(shard, *source, spec.placements()));
   } else {
     const at::Tensor whole =
         is_sharded(value) ? replicated_value(value) : value;

@@ -50,7 +50,7 @@ TEST(Redistribute, GivesElementsOfAnExpandedTensorMemoryOfTheirOwn) {
     const at::Tensor row = testing::counting({6});
     const at::Tensor x = distribute_tensor(row, mesh_of({2}), {Shard(0)});
     const at::Tensor moved =
-        redistribute(x.unsqueeze(0).expand({3, 6}), {Shard(1)});
+        redistribute(x.unsqueeze(0).expand({3, 6}), {Replicate()});
     EXPECT_TRUE(moved.is_contiguous());
     EXPECT_TRUE(same(moved.flatten(), row.repeat({3})));
     moved.select(0, 1).zero_();
