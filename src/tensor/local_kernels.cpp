@@ -7,30 +7,12 @@
 #include <ATen/ops/sum.h>
 #include <c10/util/Exception.h>
 #include <rules/rule_entry.h>
+#include <tensor/decompositions/cut_call.h>
 #include <tensor/local_lookup.h>
 
 namespace tessera::detail {
 
 namespace {
-
-// The bounds of an integer type.
-int64_t largest_of(c10::ScalarType dtype) {
-  switch (dtype) {
-    case c10::ScalarType::Byte:
-      return std::numeric_limits<uint8_t>::max();
-    case c10::ScalarType::Char:
-      return std::numeric_limits<int8_t>::max();
-    case c10::ScalarType::Short:
-      return std::numeric_limits<int16_t>::max();
-    case c10::ScalarType::Int:
-      return std::numeric_limits<int32_t>::max();
-    default:
-      return std::numeric_limits<int64_t>::max();
-  }
-}
-int64_t smallest_of(c10::ScalarType dtype) {
-  return dtype == c10::ScalarType::Byte ? 0 : -largest_of(dtype) - 1;
-}
 
 // The dims that a reduction names; all where it names none.
 std::vector<bool> reduced_dims(const OpCall& call, int64_t ndim) {
@@ -92,14 +74,7 @@ at::Scalar identity_of(const OpCall& call, c10::ScalarType dtype) {
     return smallest ? std::numeric_limits<double>::infinity() : 0.0;
   }
   const bool wants_max = name.find("max") != std::string::npos;
-  if (dtype == c10::ScalarType::Bool) {
-    return !wants_max;
-  }
-  if (c10::isFloatingType(dtype)) {
-    const double infinity = std::numeric_limits<double>::infinity();
-    return wants_max ? -infinity : infinity;
-  }
-  return wants_max ? smallest_of(dtype) : largest_of(dtype);
+  return wants_max ? smallest_value(dtype) : largest_value(dtype);
 }
 
 // A reduction that ATen refuses over no elements.
@@ -125,7 +100,8 @@ void identity_kernel(const LocalCall& local) {
   }
   const c10::ScalarType dtype =
       dtype_argument(call).value_or(self.scalar_type());
-  call.finish(
+  finish_local(
+      call,
       at::full(shape, identity_of(call, dtype), self.options().dtype(dtype)));
 }
 

@@ -497,16 +497,6 @@ TEST(DecisionCache, KnowsLayoutsApart) {
   });
 }
 
-// Along a dim that it transforms ATen lays the result out with that dim first;
-// on shards the result is contiguous.
-TEST(DecisionCache, DISABLED_KnowsTheStridesOfFourierTransforms) {
-  run_ranks(2, [&] {
-    const auto x = distinct({4, 6});
-    const auto t = distribute_tensor(x, mesh_of({2}), {Shard(1)});
-    EXPECT_EQ(at::fft_fft(t, {}, 0).strides(), at::fft_fft(x, {}, 0).strides());
-  });
-}
-
 // --- growth
 
 int64_t resident_kilobytes() {
