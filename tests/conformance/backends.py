@@ -56,9 +56,17 @@ class Backend(abc.ABC):
         """Lets plain tensors be mixed in."""
         return contextlib.nullcontext()
 
+    def replicated_random(self):
+        """Draws equal plain tensors on all ranks, and lets them be mixed in."""
+        return contextlib.nullcontext()
+
     def seed(self, number: int) -> None:
         """Seeds random numbers; every rank calls it."""
         torch.manual_seed(number)
+
+    def represents(self, tensor, value: torch.Tensor) -> bool:
+        """Tells whether a sharded tensor, just made of a value, gives it back."""
+        return True
 
     def shard(self, tensor: torch.Tensor, mesh, placements: Placements):
         """Makes a leaf of a plain tensor; addends are multiples of the value whose
@@ -170,6 +178,11 @@ class DTensorBackend(Backend):
     def is_sharded(self, value):
         return isinstance(value, self.api.DTensor)
 
+    def represents(self, tensor, value):
+        whole = tensor.detach().full_tensor()
+        return whole.shape == value.shape and torch.equal(
+            whole.nan_to_num(), value.detach().nan_to_num())
+
     def full(self, tensor):
         return tensor.full_tensor()
 
@@ -192,7 +205,7 @@ class TesseraBackend(Backend):
         return self.api.init_device_mesh("cpu", list(shape))
 
     def coordinate(self, mesh):
-        return tuple(mesh.coordinate())
+        return tuple(mesh.coordinate)
 
     def placements(self, placements: Placements) -> list:
         made = []
@@ -222,10 +235,13 @@ class TesseraBackend(Backend):
         return self.api.full_tensor(tensor)
 
     def fallbacks(self):
-        return sum(entry.count for entry in self.api.fallback_counts())
+        return sum(self.api.fallback_counts().values())
 
     def implicit_replication(self):
         return self.api.ImplicitReplication()
+
+    def replicated_random(self):
+        return self.api.ReplicatedRandom()
 
     def seed(self, number):
         self.api.manual_seed(number)

@@ -14,7 +14,7 @@ WRITTEN_OUT = 4096
 def choices_of(tensor: torch.Tensor, mesh: str) -> list[Placements]:
     """Lists every placement of a tensor: copies, shards, addends, strided shards."""
     one = ["R"] + [f"S({d})" for d in range(tensor.dim())]
-    if tensor.dtype != torch.bool:
+    if tensor.dtype != torch.bool and tensor.layout == torch.strided:
         one.append("P")
     choices = list(itertools.product(one, repeat=len(MESHES[mesh])))
     if len(MESHES[mesh]) == 2:

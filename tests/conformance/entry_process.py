@@ -1,5 +1,6 @@
 """Runs entries in forked processes: a crash or a hang fails a case, not the run."""
 import dataclasses
+import faulthandler
 import json
 import mmap
 import os
@@ -28,6 +29,7 @@ class EntryResult:
     passed: int = 0
     unrepresented: int = 0
     strides: int = 0
+    rounding: int = 0
     seconds: float = 0.0
     # Samples whose cases were run, and those of them that met a fallback.
     cases_run: int = 0
@@ -80,6 +82,7 @@ class EntryProcess:
                           os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             os.dup2(log, 1)
             os.dup2(log, 2)
+            faulthandler.register(signal.SIGUSR1, all_threads=True)
             sys.setswitchinterval(1e-4)
             torch.set_num_threads(1)
             warnings.simplefilter("ignore")
@@ -102,9 +105,12 @@ class EntryProcess:
             if done != self.moved_to:
                 self.moved_to, self.moved_at = done, now
             elif now - self.moved_at > self.limit:
+                os.kill(self.pid, signal.SIGUSR1)  # writes where its threads are
+                time.sleep(0.2)
                 os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
-                return self.died("hang", f"no end within {self.limit:g} s")
+                return self.died(
+                    "hang", f"no end within {self.limit:g} s: {self.log_tail()}")
             return False
         if os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
@@ -151,6 +157,7 @@ class EntryProcess:
                 self.count_case(fields)
             elif what == "done":
                 result.strides += fields["strides"]
+                result.rounding += fields["rounding"]
 
     def count_case(self, fields: dict) -> None:
         result = self.result

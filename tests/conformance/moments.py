@@ -37,7 +37,7 @@ def drawn(entry, number: int, backend) -> list[list[float]]:
         run = entry.sharded(backend.mesh((1,)))
         for draw in range(DRAWS):
             backend.seed(draw)
-            outcome = run.outcome(sample, tensors, [("R",)] * len(tensors), False)
+            outcome = run.outcome(sample, tensors, [("R",)] * len(tensors), None)
             found.append(moments(outcome.outputs))
     backend.run_world(1, body)
     return found

@@ -27,6 +27,7 @@ def figures(results) -> dict:
         "gradients": sum(p.get("gradients", 0) for p in plans),
         "unrepresented": sum(r.unrepresented for r in results),
         "strides": sum(r.strides for r in results),
+        "rounding": sum(r.rounding for r in results),
     }
 
 
@@ -42,7 +43,8 @@ def print_summary(name: str, results, seconds: float) -> None:
     print(f"  without fallback: "
           f"{share(f['samples_without_fallback'], f['samples'])} of samples, "
           f"{share(f['cases_without_fallback'], f['cases'])} of combinations; "
-          f"other strides than plain: {f['strides']}")
+          f"results with other strides than plain: {f['strides']}, "
+          f"as near to float64 as plain: {f['rounding']}")
     if f["unrepresented"]:
         print(f"  {f['unrepresented']} combinations whose inputs it cannot make: "
               f"not counted")
