@@ -1,7 +1,7 @@
 # Entry points; each works alone from a fresh clone. The work is done by CMake
 # (CMakePresets.json) and by scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo check-long format tidy keywords install clean
+.PHONY: help setup build test demo conformance check-long format tidy keywords install clean
 CTEST := ctest --output-on-failure --no-tests=error
 NPROC := $(shell nproc)
 PREFIX ?= /usr/local
@@ -21,6 +21,10 @@ test: build  ## Build, then run all tests
 demo: setup  ## Train a small model on four ranks beside the plain run
 	@scripts/build.sh dev bin/tessera
 	@build/bin/tessera demo
+
+conformance: setup ## Judge all operators by PyTorch's OpInfo; writes docs/op_coverage.md
+	@scripts/build.sh dev python
+	@.venv/bin/python -B tests/conformance/run.py --page
 
 check-long: setup ## Sanitizers, clang-tidy and the long forms of the tests
 	@scripts/check_long.sh

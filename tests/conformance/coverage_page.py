@@ -21,6 +21,9 @@ does. *error*: an exception; *wrong*: another value, dtype or shape without one;
 and *crash*: the process had to be ended, or ended by a signal.
 """
 NOTES = """
+- Entries without a tensor among their arguments have nothing to shard; they run as
+  they are, and their results are plain tensors. Others with fewer than 64 combinations
+  have no more: their samples are few, or of few dims.
 - A combination fell back where at least one of its operators ran on whole values for
   want of a rule.
 - Sums in another order round differently. Where a result is outside an entry's own
@@ -28,7 +31,8 @@ NOTES = """
   what plain float32 is off. {rounding} of Tessera's combinations were decided so,
   {rounding_theirs} of DTensor's.
 - DTensor is slower, so of the same combinations it ran {their_cases} per entry,
-  evenly chosen: it had fewer chances to fail. Combinations whose inputs it cannot make
+  chosen at random, and no more once an entry took {their_seconds:g} s: it had fewer
+  chances to fail. Combinations whose inputs it cannot make
   or give back ({unrepresented}) are not counted, its random values are not compared
   with anything (it does not promise that they are the same on every mesh), any
   error serves it for sparse entries, and it ran on its threaded process group, as in
@@ -62,6 +66,7 @@ def summary_rows(ours: dict, theirs: dict) -> list[str]:
         "pass": "**pass**", "error": "error", "wrong": "wrong", "hang": "hang",
         "crash": "crash", "combinations": "combinations",
         "uneven": "... of them with uneven shards",
+        "no_tensors": "entries without a tensor among their arguments",
         "at_least_64": "entries with 64 combinations or more", "samples": "samples run",
         "gradients": "... of them with gradients"}
     rows = ["| | Tessera | DTensor |", "| --- | ---: | ---: |"]
@@ -88,7 +93,7 @@ def verdict(result: EntryResult | None) -> str:
         return status
     first = next(f for f in result.failures if f["kind"] == status)
     return (f"{status} ({len(result.failures)} of "
-            f"{result.plan.get('combinations', 0)}), {first['phase']}: "
+            f"{result.tried()}), {first['phase']}: "
             f"{short(first['text'])}")
 
 
@@ -98,7 +103,7 @@ def entry_rows(ours: list[EntryResult], theirs: list[EntryResult]) -> list[str]:
             "| --- | ---: | ---: | --- | ---: | --- |"]
     for r in ours:
         rows.append(
-            f"| `{r.name}` | {len(r.samples_run)} | {r.plan.get('combinations', 0)} | "
+            f"| `{r.name}` | {len(r.samples_run)} | {r.tried()} | "
             f"{verdict(r)} | {r.fallback_cases or ''} | {verdict(others.get(r.name))} |")
     return rows
 
@@ -122,6 +127,7 @@ def write_page(folder: pathlib.Path, page: pathlib.Path) -> None:
     notes = NOTES.format(
         rounding=our_figures["rounding"], rounding_theirs=their_figures["rounding"],
         unrepresented=their_figures["unrepresented"],
+        their_seconds=their_document["seconds_per_entry"],
         their_cases=f"at most {their_document['cases_per_entry']}")
     lines = [HEAD, f"torch {document['torch']}, seed {document['seed']}.", "",
              *summary_rows(our_figures, their_figures), notes,

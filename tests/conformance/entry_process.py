@@ -39,6 +39,11 @@ class EntryResult:
     failures: list = dataclasses.field(default_factory=list)
     given_up: bool = False
 
+    def tried(self) -> int:
+        """Returns how many combinations were run, those that failed included."""
+        broken = {f["case"] for f in self.failures if f["kind"] != "wrong"}
+        return self.cases_run + len(broken)
+
     def status(self) -> str:
         """'pass', or the worst that happened: crash, hang, wrong, error."""
         kinds = {f["kind"] for f in self.failures}
@@ -205,3 +210,5 @@ def run_entries(entries: dict, backend, plan: Plan, limit: float, jobs: int,
         for process in running:
             os.kill(process.pid, signal.SIGKILL)
             os.waitpid(process.pid, 0)
+        if not any(folder.iterdir()):
+            folder.rmdir()

@@ -3,8 +3,10 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import random
 import re
 import threading
+import time
 
 import torch
 
@@ -22,11 +24,13 @@ class Plan:
 
     seed: int = 0
     # Samples per entry, combinations per sample and mesh, combinations per entry.
-    samples: int = 48
-    each: int = 2
-    least: int = 64
+    samples: int = 256
+    each: int = 3
+    least: int = 96
     # Cases per entry; 0: all.
     cases: int = 0
+    # Seconds per entry, after which no further case is begun; 0: no limit.
+    seconds: float = 0
     # Runs this case only.
     only: Case | None = None
 
@@ -45,6 +49,8 @@ class EntryRun:
         self.rtol, self.atol = entries.tolerances(op)
         self.expected: dict = {}
         self.truth: dict = {}
+        self.begun = time.monotonic()
+        self.late = False
         self.first_error: tuple | None = None
         self.counts = {"strides": 0, "rounding": 0}
 
@@ -58,9 +64,12 @@ class EntryRun:
         if cases and self.kind == "random" and start == 0:
             self.check_moments()
         index = start
-        while index < len(cases):
+        while index < len(cases) and not self.is_late():
             index = self.run_world_of(cases, index)
         self.write(what="done", **self.counts)
+
+    def is_late(self) -> bool:
+        return 0 < self.plan.seconds < time.monotonic() - self.begun
 
     def prepare(self, first_time: bool) -> list[Case]:
         """Makes samples, cases and expectations."""
@@ -83,9 +92,8 @@ class EntryRun:
             self.name, self.samples, numbers, entries.tensors_of, self.plan.least,
             self.plan.each, self.plan.seed)
         if self.plan.cases and len(cases) > self.plan.cases:
-            # Every k-th: all meshes and as many samples as there is room for.
-            step = len(cases) / self.plan.cases
-            cases = [cases[int(i * step)] for i in range(self.plan.cases)]
+            draw = random.Random(entries.seed_of(self.name, self.plan.seed))
+            cases = draw.sample(cases, self.plan.cases)
         return sorted(cases, key=lambda c: c.ranks())
 
     def describe(self, cases: list[Case], numbers: list[int], refused: dict) -> None:
@@ -205,6 +213,8 @@ class EntryRun:
                 raise CaseFailed(str(case)) from None
             self.wrong += [(rank, d) for d in found]
             gate.wait()
+            if self.late:
+                return
 
     def run_case(self, case: Case, run: ShardedRun) -> list[Difference]:
         want = self.expected[case.sample]
@@ -261,3 +271,4 @@ class EntryRun:
         self.fallbacks = now
         self.at += 1
         self.progress(self.at)
+        self.late = self.is_late()

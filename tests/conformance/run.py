@@ -6,13 +6,14 @@
   tests/conformance/run.py --ops '^linalg' --shard 1/4 --backend tessera
   tests/conformance/run.py --case 'add#3@2x2:S(0)R;RP' --seed 0
 
-Writes what it saw to build/conformance/BACKEND.json, with --page also
-docs/op_coverage.md. Ends with 1 where Tessera
+Writes what it saw to build/conformance/BACKEND.json (BACKEND.part.json where not
+all entries ran), with --page also docs/op_coverage.md. Ends with 1 where Tessera
 fails an entry; PyTorch's DTensor is measured, not judged.
 """
 import argparse
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import sys
@@ -22,7 +23,7 @@ import thread_ranks  # noqa: F401  (before torch)
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "build/python"))
+sys.path.append(str(ROOT / "build/python"))
 
 import entries  # noqa: E402
 from backends import BACKENDS
@@ -35,8 +36,8 @@ from summary import print_summary
 # `make test` runs one of so many entries, and few combinations of each.
 QUICK_PART = 3
 QUICK = Plan(samples=8, each=1, least=12, cases=12)
-# DTensor is some ten times slower: of its combinations every k-th is run.
-REPRESENTATIVE = Plan(cases=48)
+# DTensor is some thirty times slower: it runs as many of the same combinations.
+REPRESENTATIVE = Plan(cases=24, seconds=30)
 
 
 def arguments(argv=None) -> argparse.Namespace:
@@ -115,7 +116,7 @@ def run_backend(name: str, args) -> list[EntryResult]:
                   f"{time.monotonic() - begun:.0f} s", flush=True)
 
     run_entries(found, BACKENDS[name](), plan, args.limit, args.jobs,
-                args.out / f"{name}.work", on_end)
+                args.out / f"work.{os.getpid()}", on_end)
     results.sort(key=lambda r: r.name)
     seconds = time.monotonic() - begun
     if not args.case:
@@ -130,9 +131,11 @@ def write_results(name: str, args, plan: Plan, seconds: float, results) -> None:
         "backend": name, "torch": torch.__version__, "seed": args.seed,
         "quick": args.quick, "complete": args.shard == "1/1" and not args.ops,
         "cases_per_entry": plan.cases, "samples_per_entry": plan.samples,
+        "seconds_per_entry": plan.seconds,
         "seconds": round(seconds, 1),
         "entries": [{**dataclasses.asdict(r), "status": r.status()} for r in results]}
-    path = args.out / f"{name}.json"
+    whole = document["complete"] and not args.quick
+    path = args.out / (f"{name}.json" if whole else f"{name}.part.json")
     path.write_text(json.dumps(document, indent=1) + "\n")
 
 

@@ -17,9 +17,12 @@ def figures(results) -> dict:
         "entries": len(results), "testable": len(results) - status["excluded"],
         **{k: status[k] for k in
            ("pass", "excluded", "error", "wrong", "hang", "crash", "stale")},
-        "combinations": sum(p.get("combinations", 0) for p in plans),
+        "combinations": sum(r.tried() for r in results),
         "uneven": sum(p.get("uneven", 0) for p in plans),
-        "at_least_64": sum(p.get("combinations", 0) >= 64 for p in plans),
+        "planned": sum(p.get("combinations", 0) for p in plans),
+        "no_tensors": sum(p.get("tensors") == 0 and p.get("kind") != "excluded"
+                          for p in plans),
+        "at_least_64": sum(r.tried() >= 64 for r in results),
         "samples": samples, "all_samples": sum(p.get("all_samples", 0) for p in plans),
         "samples_without_fallback": samples - fallback_samples,
         "cases": cases,

@@ -347,5 +347,24 @@ TEST(Operators, GiveCutTensorsAnotherShapeInPlace) {
   });
 }
 
+TEST(Operators, PriceCallsWithoutElementsByTensorsThatAreThere) {
+  run_ranks(3, [&] {
+    const auto mesh = mesh_of({3});
+    const auto none = at::zeros({0}, f64());
+    for (const char* layout : {"R", "S(0)", "P(sum)"}) {
+      SCOPED_TRACE(layout);
+      const auto on = parse_placements(layout);
+      const auto sorted = distribute_tensor(none, mesh, {Partial()});
+      const auto values = distribute_tensor(none, mesh, on);
+      EXPECT_TRUE(
+          same(at::searchsorted(sorted, values), at::searchsorted(none, none)));
+      auto x = distribute_tensor(at::zeros({0, 2}, f64()), mesh, on);
+      x.requires_grad_();
+      full_tensor(at::layer_norm(x, {2})).sum().backward();
+      EXPECT_EQ(x.grad().sizes(), x.sizes());
+    }
+  });
+}
+
 }  // namespace
 }  // namespace tessera
