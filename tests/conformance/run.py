@@ -37,7 +37,7 @@ from summary import print_summary
 QUICK_PART = 3
 QUICK = Plan(samples=8, each=1, least=12, cases=12)
 # DTensor is some thirty times slower: it runs as many of the same combinations.
-REPRESENTATIVE = Plan(cases=24, seconds=30)
+REPRESENTATIVE = Plan(cases=12, seconds=20)
 
 
 def arguments(argv=None) -> argparse.Namespace:

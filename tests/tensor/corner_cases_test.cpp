@@ -366,5 +366,31 @@ TEST(Operators, PriceCallsWithoutElementsByTensorsThatAreThere) {
   });
 }
 
+TEST(Operators, GiveGradientsOfOneShapeWhereSomeShardsAreEmpty) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2});
+    auto p = distinct({1, 1, 2}).requires_grad_();
+    auto q = distinct({2, 1, 2, 2}).requires_grad_();
+    at::cdist(p, q, 3).sum().backward();
+    auto x = distribute_tensor(distinct({1, 1, 2}), mesh, {Shard(0)});
+    auto y = distribute_tensor(distinct({2, 1, 2, 2}), mesh, {Shard(3)});
+    x.requires_grad_();
+    y.requires_grad_();
+    full_tensor(at::cdist(x, y, 3)).sum().backward();
+    EXPECT_TRUE(close(x.grad(), p.grad()));
+    EXPECT_TRUE(close(y.grad(), q.grad()));
+    const auto gradient = at::zeros({2, 1, 1, 2}, f64());
+    const auto cut = [&](const at::Tensor& t, const Placement& placement) {
+      return distribute_tensor(t.detach(), mesh, {placement});
+    };
+    EXPECT_EQ(
+        at::_cdist_backward(
+            cut(gradient, Shard(2)), cut(p, Shard(1)), cut(q, Replicate()), 3,
+            cut(gradient, Shard(2)))
+            .sizes(),
+        at::IntArrayRef({2, 1, 1, 2}));
+  });
+}
+
 }  // namespace
 }  // namespace tessera
