@@ -1,7 +1,7 @@
 # Entry points; each works alone from a fresh clone. The work is done by CMake
 # (CMakePresets.json) and by scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo check-long format tidy keywords install clean
+.PHONY: help setup build test demo check-long check-pip format tidy keywords install clean
 CTEST := ctest --output-on-failure --no-tests=error
 NPROC := $(shell nproc)
 PREFIX ?= /usr/local
@@ -24,6 +24,9 @@ demo: setup  ## Train a small model on four ranks beside the plain run
 
 check-long: setup ## Sanitizers, clang-tidy and the long forms of the tests
 	@scripts/check_long.sh
+
+check-pip: setup ## Install the Python package into a fresh venv, run README's snippet
+	@python3 -B tests/python/pip_install.py
 
 format: setup ## Rewrite the sources with clang-format
 	@scripts/check_format.py --fix

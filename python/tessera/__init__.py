@@ -11,6 +11,14 @@ A sharded tensor is a torch.Tensor: torch.*, torch.nn and torch.optim work on it
 """
 import torch  # its libraries must be loaded before those of _C
 
+from .build_info import TORCH_SERIES, VERSION as __version__
+
+if not torch.__version__.startswith(TORCH_SERIES + "."):
+    raise ImportError(
+        f"tessera was built with torch {TORCH_SERIES} and this is torch "
+        f"{torch.__version__}; build it again: pip install --force-reinstall "
+        "--no-deps .")
+
 from . import _C, tensor_methods
 from ._C import *  # noqa: F403
 from .modules import check_replicas, distribute_module, distribute_optimizer

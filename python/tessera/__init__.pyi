@@ -13,6 +13,8 @@ _Number = Union[bool, int, float, complex]
 _Device = Union[str, torch.device]
 _Dim = Union[int, str]
 
+__version__: str
+
 # --- layout
 
 class Placement:
