@@ -1,7 +1,11 @@
 """The functions of the package, on ranks that are threads."""
 import ast
+import os
 import pathlib
 import pickle
+import shutil
+import subprocess
+import sys
 
 import pytest
 import tessera
@@ -424,3 +428,12 @@ def test_the_stubs_name_what_the_package_has():
 
 def test_the_package_is_typed():
     assert (PACKAGE / "py.typed").exists()
+
+
+def test_another_series_of_torch_is_named(tmp_path):
+    package = shutil.copytree(PACKAGE, tmp_path / "tessera")
+    (package / "build_info.py").write_text('VERSION = "1"\nTORCH_SERIES = "2.1"\n')
+    result = subprocess.run(
+        [sys.executable, "-c", "import tessera"], capture_output=True, text=True,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert "ImportError: tessera was built with torch 2.1 and this is" in result.stderr
