@@ -46,6 +46,10 @@ struct MeshShapeArg {
 struct DeviceTypeArg {
   c10::DeviceType value = c10::DeviceType::CPU;
 };
+/// A bool, int, float or complex.
+struct ScalarArg {
+  c10::Scalar value;
+};
 /// "sum", "avg", "max", "min" or "product".
 struct ReduceOpArg {
   ReduceOp value = ReduceOp::kSum;
@@ -101,6 +105,25 @@ struct type_caster<tessera::python::DeviceTypeArg> {
       return false;
     }
     value.value = cast_op<c10::Device>(device).type();
+    return true;
+  }
+};
+
+template <>
+struct type_caster<tessera::python::ScalarArg> {
+  PYBIND11_TYPE_CASTER(tessera::python::ScalarArg, _("Number"));
+  bool load(handle source, bool) {
+    if (isinstance<bool_>(source)) {
+      value.value = source.cast<bool>();
+    } else if (isinstance<int_>(source)) {
+      value.value = source.cast<int64_t>();
+    } else if (isinstance<float_>(source)) {
+      value.value = source.cast<double>();
+    } else if (PyComplex_Check(source.ptr())) {
+      value.value = source.cast<c10::complex<double>>();
+    } else {
+      return false;
+    }
     return true;
   }
 };

@@ -128,9 +128,9 @@ void bind_explain(py::module_& module) {
 Says how a call of an operator would run, what would move and how many bytes; nothing
 moves. Also explain("redistribute", t, [mesh,] placements).
 
->>> print(tessera.explain("mm", tessera.ones([2, 2], mesh, "S(0)"),
-...                       tessera.ones([2, 2], mesh, "R")).split("\n")[0])
-aten::mm)doc");
+>>> x = tessera.ones([2, 2], mesh, "S(0)")
+>>> print(tessera.explain("mm", x, x).splitlines()[0])
+aten::mm(f32[2, 2] S(0), f32[2, 2] S(0)) on mesh(1), rank 0)doc");
   bind_operators(module);
   module.def("dispatched_call_count", &dispatched_call_count, R"doc(
 Returns how many calls on sharded tensors have reached Tessera on this thread.

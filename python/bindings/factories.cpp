@@ -13,6 +13,14 @@ at::TensorOptions options_of(MaybeDtype dtype, bool requires_grad) {
   return at::TensorOptions().dtype(dtype).requires_grad(requires_grad);
 }
 
+template <class T>
+const T& unwrap(const T& argument) {
+  return argument;
+}
+const at::Scalar& unwrap(const ScalarArg& argument) {
+  return argument.value;
+}
+
 // Binds a factory whose arguments begin with those named in `leading`, then the
 // mesh, the placements and the options.
 template <class... Leading, class Make, class... Names>
@@ -26,7 +34,8 @@ void bind_factory(
           const PlacementsArg& placements, MaybeDtype dtype,
           bool requires_grad) {
         return make(
-            first..., mesh, placements.value, options_of(dtype, requires_grad));
+            unwrap(first)..., mesh, placements.value,
+            options_of(dtype, requires_grad));
       },
       leading..., py::arg("mesh"), py::arg("placements"), py::kw_only(),
       py::arg("dtype") = py::none(), py::arg("requires_grad") = false, NoGil(),
@@ -56,7 +65,7 @@ Leaves the values undefined.
 >>> tessera.empty([4, 2], mesh, "S(0)").shape
 torch.Size([4, 2]))doc",
       [](const auto&... a) { return empty(a...); }, size);
-  bind_factory<Sizes, at::Scalar>(
+  bind_factory<Sizes, ScalarArg>(
       module, "full", R"doc(
 Fills with one value.
 
@@ -66,7 +75,7 @@ Fills with one value.
 }
 
 void bind_ranges(py::module_& module) {
-  using at::Scalar;
+  using Scalar = ScalarArg;
   bind_factory<Scalar, Scalar, Scalar>(
       module, "arange", R"doc(
 Counts from `start` to before `end` by `step`.

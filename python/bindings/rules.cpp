@@ -31,7 +31,7 @@ void bind_table(py::module_& module) {
       module, "RuleTable", R"doc(
 Rules by operator: "mine::op", "mine::op.overload" or "mine::op.*".
 
->>> any(line.startswith("aten::mm ") for line in tessera.rules().list())
+>>> any(line.startswith("aten::mm.* factors") for line in tessera.rules().list())
 True)doc")
       .def("factors", &RuleTable::factors, py::arg("name"), py::arg("text"))
       .def("pointwise", &RuleTable::pointwise, py::arg("names"))

@@ -9,9 +9,23 @@ A sharded tensor is a torch.Tensor: torch.*, torch.nn and torch.optim work on it
 >>> tessera.run_ranks(4, main)
 [140.0, 140.0, 140.0, 140.0]
 """
-import torch  # noqa: F401  (loads the libraries that _C needs)
+import torch  # its libraries must be loaded before those of _C
 
-from . import _C
-from ._C import *  # noqa: F401,F403
+from .build_info import TORCH_SERIES, VERSION as __version__
 
-__all__ = [name for name in dir(_C) if not name.startswith("_")]
+if not torch.__version__.startswith(TORCH_SERIES + "."):
+    raise ImportError(
+        f"tessera was built with torch {TORCH_SERIES} and this is torch "
+        f"{torch.__version__}; build it again: pip install --force-reinstall "
+        "--no-deps .")
+
+from . import _C, tensor_methods
+from ._C import *  # noqa: F403
+from .modules import check_replicas, distribute_module, distribute_optimizer
+from .torch_dtensor import from_torch, to_torch
+
+__all__ = sorted(
+    [name for name in vars(_C) if not name.startswith("_")]
+    + ["check_replicas", "distribute_module", "distribute_optimizer",
+       "from_torch", "to_torch"])
+tensor_methods.install(torch.Tensor)
