@@ -1,7 +1,8 @@
 # Entry points; each works alone from a fresh clone. The work is done by CMake
 # (CMakePresets.json) and by scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo check-long format tidy keywords install clean
+.PHONY: help setup build test demo conformance check-long check-pip format tidy keywords install
+.PHONY: clean
 CTEST := ctest --output-on-failure --no-tests=error
 NPROC := $(shell nproc)
 PREFIX ?= /usr/local
@@ -22,8 +23,15 @@ demo: setup  ## Train a small model on four ranks beside the plain run
 	@scripts/build.sh dev bin/tessera
 	@build/bin/tessera demo
 
+conformance: setup ## Judge all operators by PyTorch's OpInfo; writes docs/op_coverage.md
+	@scripts/build.sh dev python
+	@.venv/bin/python -B tests/conformance/run.py --page
+
 check-long: setup ## Sanitizers, clang-tidy and the long forms of the tests
 	@scripts/check_long.sh
+
+check-pip: setup ## Install the Python package into a fresh venv, run README's snippet
+	@python3 -B tests/python/pip_install.py
 
 format: setup ## Rewrite the sources with clang-format
 	@scripts/check_format.py --fix

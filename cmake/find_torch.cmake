@@ -1,10 +1,16 @@
 # Finds LibTorch: Torch_DIR or CMAKE_PREFIX_PATH as given, else the torch of
-# python3, else the project's .venv, as scripts/setup.sh does. Its headers are
+# python3, else the project's .venv, as scripts/setup.sh does. Under pip that of the
+# Python which pip installs for; -I, since pip hides its packages while it builds. Its headers are
 # SYSTEM, so that our warnings stay ours.
 include(TesseraTorch)
-foreach(python python3 ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+set(pythons python3 ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+if(SKBUILD)
+  set(pythons ${Python_EXECUTABLE})
+  set(python_flags -I)
+endif()
+foreach(python ${pythons})
   execute_process(
-    COMMAND ${python} ${PROJECT_SOURCE_DIR}/scripts/find_torch.py
+    COMMAND ${python} ${python_flags} ${PROJECT_SOURCE_DIR}/scripts/find_torch.py
     OUTPUT_VARIABLE prefix OUTPUT_STRIP_TRAILING_WHITESPACE
     RESULT_VARIABLE failed ERROR_QUIET)
   if(NOT failed)
@@ -13,7 +19,8 @@ foreach(python python3 ${PROJECT_SOURCE_DIR}/.venv/bin/python)
 endforeach()
 tessera_find_torch()
 if(NOT Torch_FOUND)
-  message(FATAL_ERROR "LibTorch was not found: run 'make setup', or pass "
+  message(FATAL_ERROR "LibTorch was not found: run 'make setup' (for pip install: "
+    "pip install torch first), or pass "
     "-DTorch_DIR=.../share/cmake/Torch or -DCMAKE_PREFIX_PATH=/path/to/libtorch")
 endif()
 if(Torch_VERSION VERSION_LESS 2.11 OR Torch_VERSION VERSION_GREATER_EQUAL 2.15)

@@ -32,6 +32,7 @@ python3            must command python3
 libgtest-dev       must header gtest/gtest.h
 libcli11-dev       must header CLI/CLI.hpp
 nlohmann-json3-dev must header nlohmann/json.hpp
+python3-dev        may  python_header
 ccache             may  command ccache
 clang-format       may  command clang-format
 clang-tidy         may  command clang-tidy
@@ -56,6 +57,12 @@ has_header() {
   [ "$1" = gtest/gtest.h ] && [ -n "${TESSERA_GTEST_DIR:-}" ] && return
   # CPATH, compilers of other prefixes.
   echo "#include <$1>" | ${CXX:-c++} -M -x c++ - >/dev/null 2>&1
+}
+
+has_python_header() {
+  local probe='import os, sys, sysconfig
+sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
+  python3 -c "$probe" 2>/dev/null || has_header Python.h
 }
 
 # Prints the missing packages of one need.
@@ -88,7 +95,7 @@ torch_of_python3() {
 torch_of_venv() {
   [ -x .venv/bin/python ] || return 1
   .venv/bin/python scripts/find_torch.py --exact $torch_version \
-    --modules numpy pytest >/dev/null 2>&1
+    --modules numpy pytest expecttest >/dev/null 2>&1
 }
 has_torch() { torch_given || torch_of_python3 || torch_of_venv; }
 
@@ -150,8 +157,8 @@ require_torch() {
     fail "python3 -m venv .venv failed: $(tail -1 "$log")"
   install_wheels "torch==$torch_version" ||
     fail "$wanted; pip could not install torch==$torch_version into .venv: $(grep -i error "$log" | tail -1)"
-  install_wheels numpy pytest ||
-    say "pip could not install numpy and pytest into .venv: nothing of the build needs them"
+  install_wheels numpy pytest expecttest ||
+    say "pip could not install numpy, pytest and expecttest into .venv: the tests of the Python package are skipped"
 }
 install_wheels() {
   say "installing $* into .venv"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Takes the cpp blocks out of README.md and docs/*.md, so that tests compile them.
+"""Takes the programs out of README.md and docs/*.md, so that tests run them.
 
-A block that contains `int main` is a whole program: it is written to FOLDER as
-PAGE_LINE.cpp. A text block directly after it that is marked
-<!-- output --> is what the program must print.
-Any other block must be marked with the file that it quotes, in the line before:
+A cpp block that contains `int main` is a whole program: it is written to FOLDER as
+PAGE_LINE.cpp; a python block that imports tessera as PAGE_LINE.py. A text block
+directly after it that is marked <!-- output --> is what the program must print.
+Any other cpp block must be marked with the file that it quotes, in the line before:
 <!-- excerpt: examples/01_layout.cpp -->. Its lines must follow each other in that
 file, at any indentation; a line `// ...` stands for left out ones.
 
@@ -64,6 +64,11 @@ def is_program(block):
     return is_cpp(block) and re.search(r"\bint main\b", block.code)
 
 
+def is_python_program(block):
+    return block.language == "python" and re.search(
+        r"^(import|from) tessera\b", block.code, re.MULTILINE)
+
+
 def file_name(block):
     page = re.sub(r"\W+", "_", block.page.removesuffix(".md").lower())
     return f"{page.removeprefix('docs_')}_{block.line}"
@@ -105,9 +110,10 @@ def collect(root):
     files, problems = {}, []
     for blocks in read_pages(root):
         for block, following in zip(blocks, blocks[1:] + [None]):
-            if is_program(block):
+            if is_program(block) or is_python_program(block):
                 name = file_name(block)
-                files[f"{name}.cpp"] = block.code
+                suffix = "cpp" if is_cpp(block) else "py"
+                files[f"{name}.{suffix}"] = block.code
                 if following and following.mark == "output":
                     files[f"{name}.txt"] = following.code
             elif is_cpp(block):
@@ -129,12 +135,15 @@ def write_programs(root, folder):
         path = folder / name
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
-    print(*(n for n in files if n.endswith(".cpp")), sep="\n")
+    print(*(n for n in files if n.endswith((".cpp", ".py"))), sep="\n")
     return 1 if problems else 0
 
 
 def run_program(program, expected):
-    result = subprocess.run([program], stdout=subprocess.PIPE, text=True,
+    command = [program]
+    if program.suffix == ".py":
+        command = [sys.executable, "-B", "-W", "ignore", program]
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True,
                             timeout=TIME_LIMIT_SECONDS)
     print(result.stdout, end="")
     if result.returncode:

@@ -11,6 +11,7 @@
 #include <tessera/comm/device_mesh.h>
 #include <tessera/comm/flight_recorder.h>
 #include <tessera/comm/from_process_group.h>
+#include <tessera/comm/wait_hooks.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/box.h>
 #include <tessera/layout/box_layout.h>

@@ -10,6 +10,7 @@
 #include "comm/call_cause.h"
 #include "comm/engine/engine.h"
 #include "comm/pull.h"
+#include "comm/wait_hooks.h"
 
 namespace tessera {
 
@@ -22,6 +23,7 @@ namespace {
 
 void wait_for(detail::WorkImpl& work) {
   try {
+    const detail::HostWait host;
     work.wait();
   } catch (...) {
     work.flight.fail(std::current_exception());
@@ -32,6 +34,7 @@ void wait_for(detail::WorkImpl& work) {
 
 void give_up(detail::WorkImpl& work) {
   work.flight.give_up();
+  const detail::HostWait host;
   work.abandon();
 }
 

@@ -261,14 +261,15 @@ class Chooser {
         std::any_of(row.operands.begin(), row.operands.end(), is_partial)) {
       return 0;
     }
-    const Operand* largest = &call_.self();
+    const Operand* largest = nullptr;
     for (const Operand& operand : call_.operands()) {
-      if (c10::multiply_integers(operand.shape) >
-          c10::multiply_integers(largest->shape)) {
+      if (operand.defined &&
+          (largest == nullptr || c10::multiply_integers(operand.shape) >
+                                     c10::multiply_integers(largest->shape))) {
         largest = &operand;
       }
     }
-    return cost_(*largest, Partial(), Shard(0), m);
+    return largest == nullptr ? 0 : cost_(*largest, Partial(), Shard(0), m);
   }
 
   // A written operand that the call returns ends in the output's placement.

@@ -242,22 +242,36 @@ void metadata_kernel(const OpCall& call) {
   call.finish(self);
 }
 
-// resize_, set_, as_strided_ on a cut tensor would need a new shard.
+bool is_replicated(const at::Tensor& t) {
+  return is_sharded(t) && spec_of(t).is_replicated();
+}
+
+// set_, as_strided_ on a cut tensor would need a new shard.
 void refuse_or_run_kernel(const OpCall& call) {
+  TORCH_CHECK_VALUE(
+      is_replicated(call.argument(0).toTensor()), call.describe(),
+      ": a sharded tensor cannot change its memory in place; make a new one, "
+      "or redistribute() to Replicate first");
+  run_general(call, traits_of(call.op()));
+}
+
+bool keeps_shape(const OpCall& call, const at::Tensor& self) {
+  return !is_replicated(self) &&
+         at::IntArrayRef(call.argument(1).toDimVector()) == self.sizes();
+}
+
+// The first elements in memory stay, so the whole value must lie in memory as
+// its elements are counted.
+void resize_kernel(const OpCall& call) {
   const at::Tensor self = call.argument(0).toTensor();
-  const bool replicated = is_sharded(self) && spec_of(self).is_replicated();
-  const bool same_shape =
-      call.size() > 1 && call.argument(1).isIntList() &&
-      at::IntArrayRef(call.argument(1).toIntVector()) == self.sizes();
-  if (!replicated && same_shape &&
-      call.op().operator_name().name == "aten::resize_") {
+  if (keeps_shape(call, self)) {
     call.finish(self);
     return;
   }
   TORCH_CHECK_VALUE(
-      replicated, call.describe(),
-      ": a sharded tensor cannot change its memory in place; make a new one, "
-      "or redistribute() to Replicate first");
+      is_replicated(self) || self.is_contiguous(), call.describe(),
+      ": only a contiguous sharded tensor can be resized; got strides ",
+      self.strides(), "; call contiguous() first");
   run_general(call, traits_of(call.op()));
 }
 
@@ -279,6 +293,11 @@ void copy_moves(const OpCall& call, MoveList& list) {
 
 void self_moves(const OpCall& call, MoveList& list) {
   list.fresh(0, call.argument(0).toTensor());
+}
+
+void resize_moves(const OpCall& call, MoveList& list) {
+  const at::Tensor& self = call.argument(0).toTensor();
+  keeps_shape(call, self) ? list.fresh(0, self) : list.value(0, self);
 }
 
 struct Entry {
@@ -306,7 +325,7 @@ constexpr Entry kTable[] = {
     {"aten::squeeze_.dim", metadata_kernel, nullptr, true},
     {"aten::squeeze_.dims", metadata_kernel, nullptr, true},
     {"aten::unsqueeze_", metadata_kernel, nullptr, true},
-    {"aten::resize_", refuse_or_run_kernel, self_moves},
+    {"aten::resize_", resize_kernel, resize_moves},
     {"aten::as_strided_", refuse_or_run_kernel, self_moves},
     {"aten::set_", refuse_or_run_kernel, self_moves},
     {"aten::set_.source_Storage", refuse_or_run_kernel, self_moves},

@@ -10,7 +10,7 @@ import unittest
 TOOLS = ("bash sh env cat sed grep sort head tail tr mktemp rm id dirname ln "
          "c++ cmake ninja make git").split()
 HEADERS = ("gtest/gtest.h", "CLI/CLI.hpp", "nlohmann/json.hpp",
-           "benchmark/benchmark.h")
+           "benchmark/benchmark.h", "Python.h")
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 
 
@@ -32,7 +32,7 @@ class SetupTest(unittest.TestCase):
             self.replace(tool, "exit 0")
         for name in HEADERS:
             header = self.folder / "headers" / name
-            header.parent.mkdir(parents=True)
+            header.parent.mkdir(parents=True, exist_ok=True)
             header.touch()
         self.replace("apt-get", "echo 'E: Unable to fetch packages' >&2; exit 100")
         self.replace("sudo", "exit 1")

@@ -36,6 +36,24 @@ class SnippetsTest(unittest.TestCase):
         self.assertEqual(files, {"02_plan_3.cpp": "int main() {}\n",
                                  "02_plan_3.txt": "4\n"})
 
+    def test_programs_in_python_import_tessera(self):
+        files, problems = self.collect(
+            "# A\n```python\nimport tessera\n```\n<!-- output -->\n```text\n1\n```\n"
+            "```python\nimport ctypes\n```\n")
+        self.assertEqual(problems, [])
+        self.assertEqual(files, {"readme_3.py": "import tessera\n",
+                                 "readme_3.txt": "1\n"})
+
+    def test_programs_in_python_are_run_and_compared(self):
+        program, output = self.root / "a.py", self.root / "a.txt"
+        program.write_text("print(6 * 7)\n")
+        output.write_text("42\n")
+        self.assertEqual(snippets.run_program(program, output), 0)
+        output.write_text("43\n")
+        self.assertEqual(snippets.run_program(program, output), 1)
+        program.write_text("raise SystemExit(3)\n")
+        self.assertEqual(snippets.run_program(program, None), 1)
+
     def excerpt(self, code, name="examples/a.cpp"):
         mark = f"<!-- excerpt: {name} -->\n" if name else ""
         return self.collect(f"{mark}```cpp\n{code}\n```\n")[1]

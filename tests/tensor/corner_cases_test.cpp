@@ -347,5 +347,50 @@ TEST(Operators, GiveCutTensorsAnotherShapeInPlace) {
   });
 }
 
+TEST(Operators, PriceCallsWithoutElementsByTensorsThatAreThere) {
+  run_ranks(3, [&] {
+    const auto mesh = mesh_of({3});
+    const auto none = at::zeros({0}, f64());
+    for (const char* layout : {"R", "S(0)", "P(sum)"}) {
+      SCOPED_TRACE(layout);
+      const auto on = parse_placements(layout);
+      const auto sorted = distribute_tensor(none, mesh, {Partial()});
+      const auto values = distribute_tensor(none, mesh, on);
+      EXPECT_TRUE(
+          same(at::searchsorted(sorted, values), at::searchsorted(none, none)));
+      auto x = distribute_tensor(at::zeros({0, 2}, f64()), mesh, on);
+      x.requires_grad_();
+      full_tensor(at::layer_norm(x, {2})).sum().backward();
+      EXPECT_EQ(x.grad().sizes(), x.sizes());
+    }
+  });
+}
+
+TEST(Operators, GiveGradientsOfOneShapeWhereSomeShardsAreEmpty) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2});
+    auto p = distinct({1, 1, 2}).requires_grad_();
+    auto q = distinct({2, 1, 2, 2}).requires_grad_();
+    at::cdist(p, q, 3).sum().backward();
+    auto x = distribute_tensor(distinct({1, 1, 2}), mesh, {Shard(0)});
+    auto y = distribute_tensor(distinct({2, 1, 2, 2}), mesh, {Shard(3)});
+    x.requires_grad_();
+    y.requires_grad_();
+    full_tensor(at::cdist(x, y, 3)).sum().backward();
+    EXPECT_TRUE(close(x.grad(), p.grad()));
+    EXPECT_TRUE(close(y.grad(), q.grad()));
+    const auto gradient = at::zeros({2, 1, 1, 2}, f64());
+    const auto cut = [&](const at::Tensor& t, const Placement& placement) {
+      return distribute_tensor(t.detach(), mesh, {placement});
+    };
+    EXPECT_EQ(
+        at::_cdist_backward(
+            cut(gradient, Shard(2)), cut(p, Shard(1)), cut(q, Replicate()), 3,
+            cut(gradient, Shard(2)))
+            .sizes(),
+        at::IntArrayRef({2, 1, 1, 2}));
+  });
+}
+
 }  // namespace
 }  // namespace tessera

@@ -430,8 +430,31 @@ TEST(Operators, ChangeShapesInPlaceAndKeepTheShard) {
     EXPECT_EQ(to_string(placements(t)), "S(0)");
     auto one = distribute_tensor(counting({1, 4}), mesh, {Shard(0)});
     EXPECT_ERROR("would vanish", one.squeeze_(0));
-    EXPECT_ERROR("cannot change its memory", one.resize_({7, 4}));
+    EXPECT_ERROR("cannot change its memory", one.as_strided_({2, 2}, {2, 1}));
     EXPECT_TRUE(same(one.resize_({1, 4}), counting({1, 4})));
+  });
+}
+
+TEST(Operators, ResizeCutTensorsAndKeepTheFirstElements) {
+  run_ranks(3, [&] {
+    const auto mesh = mesh_of({3});
+    for (const char* layout : {"R", "S(0)", "S(1)", "SS(0,2)", "P(sum)"}) {
+      SCOPED_TRACE(layout);
+      const auto x =
+          distribute_tensor(counting({5, 4}), mesh, parse_placements(layout));
+      EXPECT_TRUE(same(x.clone().resize_({2, 5, 2}), counting({2, 5, 2})));
+      EXPECT_TRUE(same(x.clone().resize_({3}), counting({3})));
+      const auto grown = x.clone().resize_({6, 4});
+      EXPECT_EQ(grown.sizes(), at::IntArrayRef({6, 4}));
+      EXPECT_TRUE(same(grown.slice(0, 0, 5), counting({5, 4})));
+      auto like = x.clone();
+      like.resize_as_(distribute_tensor(counting({4, 5}), mesh, {Shard(1)}));
+      EXPECT_TRUE(same(like, counting({4, 5})));
+    }
+    auto turned =
+        distribute_tensor(counting({5, 4}), mesh, {Shard(0)}).t().clone();
+    EXPECT_FALSE(turned.is_contiguous());
+    EXPECT_ERROR("only a contiguous", turned.resize_({3}));
   });
 }
 

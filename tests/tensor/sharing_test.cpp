@@ -257,5 +257,32 @@ TEST(Operators, LeaveTensorsUnchangedWhenTheyFail) {
   });
 }
 
+TEST(Sharing, ShowsElementsOfAViewInAnotherOrder) {
+  run_ranks(3, [&] {
+    const auto mesh = mesh_of({3});
+    for (const char* layout : {"R", "S(0)", "SS(0,2)", "P(sum)"}) {
+      SCOPED_TRACE(layout);
+      auto x =
+          distribute_tensor(counting({12}), mesh, parse_placements(layout));
+      auto p = counting({12});
+      const auto overlapping = [](const at::Tensor& t) {
+        return t.unsqueeze(0).as_strided({1, 4, 6}, {12, 2, 1});
+      };
+      EXPECT_TRUE(same(overlapping(x), overlapping(p)));
+      x.requires_grad_();
+      p.requires_grad_();
+      full_tensor(overlapping(x)).mul(counting({4, 6})).sum().backward();
+      overlapping(p).mul(counting({4, 6})).sum().backward();
+      EXPECT_TRUE(same(x.grad(), p.grad()));
+      // Element 12 is not one of the view's.
+      if (std::string(layout) != "R") {
+        EXPECT_ERROR(
+            "memory around it",
+            x.detach().unsqueeze(0).as_strided({1, 4, 7}, {12, 2, 1}));
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace tessera

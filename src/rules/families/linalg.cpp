@@ -221,8 +221,10 @@ void add_linalg_rules(RuleTable& t) {
   t.rows(
       Names{"aten::_cdist_forward", "aten::_euclidean_dist"},
       add_distance_rows);
+  // Of no elements the kernel returns zeros without the broadcast dims.
   t.rows("aten::_cdist_backward", add_distance_gradient_rows)
-      .also("sum,avg: PRRR->P");
+      .also("sum,avg: PRRR->P")
+      .not_empty();
   t.whole({"aten::_pdist_forward", "aten::_pdist_backward"});
   // Zeros are zeros in every part.
   t.leading({"aten::tril", "aten::triu"}, 2)

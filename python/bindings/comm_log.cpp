@@ -1,0 +1,126 @@
+// What this rank communicated, and why.
+#include <memory>
+
+#include <tessera/comm/comm_log.h>
+
+#include "bindings.h"
+
+namespace tessera::python {
+namespace {
+
+// Records from the start of `with` to its end, and can be read after it.
+class Log {
+ public:
+  void enter() {
+    live_ = std::make_unique<CommLog>();
+    kept_.reset();
+  }
+  void exit() {
+    kept_ = snapshot();
+    live_.reset();
+  }
+  struct Snapshot {
+    std::vector<CommLogEntry> entries;
+    std::vector<CommLogSum> sums;
+    int64_t bytes = 0;
+    std::string text;
+    std::string json;
+  };
+  Snapshot snapshot() const {
+    if (kept_) {
+      return *kept_;
+    }
+    TORCH_CHECK_VALUE(
+        live_ != nullptr,
+        "CommLog: nothing was recorded yet; use `with CommLog() as log:`");
+    return {
+        live_->entries(), live_->by_cause(), live_->bytes(), to_string(*live_),
+        to_json(*live_)};
+  }
+  void clear() {
+    kept_.reset();
+    if (live_) {
+      live_->clear();
+    } else {
+      kept_.emplace();
+    }
+  }
+
+ private:
+  std::unique_ptr<CommLog> live_;
+  std::optional<Snapshot> kept_;
+};
+
+void bind_entry(py::module_& module) {
+  py::class_<CommLogEntry>(module, "CommLogEntry", R"doc(
+One collective that this rank took part in.
+
+>>> with tessera.CommLog() as log:
+...     pass
+>>> log.entries
+[])doc")
+      .def_readonly("cause", &CommLogEntry::cause)
+      .def_readonly("asked", &CommLogEntry::asked)
+      .def_readonly("in_backward", &CommLogEntry::in_backward)
+      .def_readonly("kind", &CommLogEntry::kind)
+      .def_readonly("ranks", &CommLogEntry::ranks)
+      .def_readonly("mesh_dims", &CommLogEntry::mesh_dims)
+      .def_readonly("source", &CommLogEntry::from)
+      .def_readonly("target", &CommLogEntry::to)
+      .def_property_readonly(
+          "dtype",
+          [](const CommLogEntry& self) {
+            return self.dtype == at::ScalarType::Undefined
+                       ? std::nullopt
+                       : std::make_optional(self.dtype);
+          })
+      .def_readonly("bytes", &CommLogEntry::bytes)
+      .def_readonly("written", &CommLogEntry::written)
+      .def("line", &CommLogEntry::line)
+      .def(
+          "__repr__", [](const CommLogEntry& self) { return to_string(self); });
+}
+
+}  // namespace
+
+void bind_comm_log(py::module_& module) {
+  bind_entry(module);
+  py::class_<Log>(module, "CommLog", R"doc(
+Records this rank's collectives inside `with`.
+
+>>> with tessera.CommLog() as log:
+...     y = tessera.ones([2], mesh, "S(0)") + 1
+>>> log.count, log.bytes
+(0, 0))doc")
+      .def(py::init<>())
+      .def(
+          "__enter__",
+          [](Log& self) -> Log& {
+            self.enter();
+            return self;
+          },
+          py::return_value_policy::reference)
+      .def("__exit__", [](Log& self, const py::args&) { self.exit(); })
+      .def("clear", &Log::clear)
+      .def_property_readonly(
+          "entries", [](const Log& self) { return self.snapshot().entries; })
+      .def_property_readonly(
+          "count",
+          [](const Log& self) { return self.snapshot().entries.size(); })
+      .def_property_readonly(
+          "bytes", [](const Log& self) { return self.snapshot().bytes; })
+      .def_property_readonly(
+          "by_cause",
+          [](const Log& self) {
+            py::list sums;
+            for (const CommLogSum& sum : self.snapshot().sums) {
+              sums.append(
+                  py::make_tuple(sum.cause, sum.asked, sum.count, sum.bytes));
+            }
+            return sums;
+          })
+      .def("to_json", [](const Log& self) { return self.snapshot().json; })
+      .def("__str__", [](const Log& self) { return self.snapshot().text; });
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,56 @@
+// The Python module tessera._C: names and docstrings, no logic of its own.
+#include <exception>
+
+#include <tessera/comm/wait_hooks.h>
+#include <torch/csrc/Exceptions.h>
+
+#include "bindings.h"
+
+namespace tessera::python {
+namespace {
+
+// LibTorch calls some operators with the interpreter's lock held, indexing
+// among them; a rank that waits must not keep it from the rank that it waits
+// for.
+void* give_lock() {
+  return PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
+}
+
+void take_lock(void* state) {
+  if (state != nullptr) {
+    PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+  }
+}
+
+void translate(std::exception_ptr thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const c10::Error&) {
+    torch::translate_exception_to_python(std::current_exception());
+  }
+}
+
+}  // namespace
+}  // namespace tessera::python
+
+PYBIND11_MODULE(_C, module) {
+  using namespace tessera::python;
+  py::options options;
+  options.disable_function_signatures();
+  options.disable_enum_members_docstring();
+  py::register_local_exception_translator(&translate);
+  tessera::set_wait_hooks({.before = &give_lock, .after = &take_lock});
+  bind_layout(module);
+  bind_communicator(module);
+  bind_world(module);
+  bind_ranks(module);
+  bind_mesh(module);
+  bind_tensor(module);
+  bind_movement(module);
+  bind_factories(module);
+  bind_random(module);
+  bind_modes(module);
+  bind_explain(module);
+  bind_comm_log(module);
+  bind_rules(module);
+}

@@ -1,0 +1,31 @@
+"""Sharded tensors for PyTorch: one tensor whose data are spread over many ranks.
+
+A sharded tensor is a torch.Tensor: torch.*, torch.nn and torch.optim work on it.
+
+>>> def main():
+...     mesh = tessera.init_device_mesh("cpu", (4,))
+...     x = tessera.distribute_tensor(torch.arange(8.0), mesh, [tessera.Shard(0)])
+...     return (x * x).sum().item()
+>>> tessera.run_ranks(4, main)
+[140.0, 140.0, 140.0, 140.0]
+"""
+import torch  # its libraries must be loaded before those of _C
+
+from .build_info import TORCH_SERIES, VERSION as __version__
+
+if not torch.__version__.startswith(TORCH_SERIES + "."):
+    raise ImportError(
+        f"tessera was built with torch {TORCH_SERIES} and this is torch "
+        f"{torch.__version__}; build it again: pip install --force-reinstall "
+        "--no-deps .")
+
+from . import _C, tensor_methods
+from ._C import *  # noqa: F403
+from .modules import check_replicas, distribute_module, distribute_optimizer
+from .torch_dtensor import from_torch, to_torch
+
+__all__ = sorted(
+    [name for name in vars(_C) if not name.startswith("_")]
+    + ["check_replicas", "distribute_module", "distribute_optimizer",
+       "from_torch", "to_torch"])
+tensor_methods.install(torch.Tensor)

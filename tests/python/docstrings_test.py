@@ -1,0 +1,26 @@
+"""Every public name has a docstring with an example, and the examples run."""
+import doctest
+
+import pytest
+import tessera
+import torch
+
+
+def run_examples(name, text):
+    mesh = tessera.init_device_mesh("cpu", (1,))
+    example = doctest.DocTestParser().get_doctest(
+        text, {"tessera": tessera, "torch": torch, "mesh": mesh}, name, name, 0)
+    assert example.examples, f"{name} has no example"
+    out = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False)
+    result = runner.run(example, out=out.append)
+    assert result.failed == 0, "".join(out)
+
+
+@pytest.mark.parametrize("name", tessera.__all__)
+def test_the_example_of(name):
+    run_examples(name, getattr(tessera, name).__doc__ or "")
+
+
+def test_the_example_of_the_package():
+    run_examples("tessera", tessera.__doc__)
