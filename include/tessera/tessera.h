@@ -21,7 +21,11 @@
 #include <tessera/layout/placement.h>
 #include <tessera/layout/xla.h>
 #include <tessera/parallel/check_module.h>
+#include <tessera/parallel/clip_grad_norm.h>
+#include <tessera/parallel/data_parallel.h>
 #include <tessera/parallel/distribute_module.h>
+#include <tessera/parallel/local_map.h>
+#include <tessera/parallel/parallelize_module.h>
 #include <tessera/plan/cost.h>
 #include <tessera/plan/exchange.h>
 #include <tessera/plan/redistribute_plan.h>

@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 #include <comm/call_cause.h>
 #include <tensor/gradient_check.h>
+#include <tensor/leaf_gradient.h>
 #include <tensor/movement.h>
 #include <tensor/strict.h>
 #include <tensor/ways.h>
@@ -17,11 +18,25 @@ namespace {
 
 using torch::autograd::FunctionPreHook;
 
+// Returns the placements that a gradient is brought to.
+Placements wanted_placements(
+    const at::Tensor& gradient, const at::Tensor& leaf) {
+  Placements wanted = spec_of(leaf).placements();
+  if (const auto dim = moving_meta_of(leaf).addends_dim) {
+    const auto d = static_cast<size_t>(*dim);
+    const Placement& arrived = spec_of(gradient).placements()[d];
+    if (arrived == Partial(ReduceOp::kSum)) {
+      wanted[d] = arrived;
+    }
+  }
+  return wanted;
+}
+
 // Tells at once what place_gradient() would find out for most gradients.
 bool is_in_place(const at::Tensor& gradient, const at::Tensor& leaf) {
   return is_sharded(gradient) && !checks_gradients() &&
          (&spec_of(gradient) == &spec_of(leaf) ||
-          spec_of(gradient).placements() == spec_of(leaf).placements());
+          spec_of(gradient).placements() == wanted_placements(gradient, leaf));
 }
 
 // A gradient of other placements is compared before it moves, since moving
@@ -38,7 +53,8 @@ at::Tensor place_gradient(
       is_sharded(gradient)
           ? gradient
           : from_local(plain, wanted.mesh(), replicated(wanted.mesh()));
-  const bool moves = spec_of(sharded).placements() != wanted.placements();
+  const Placements target = wanted_placements(sharded, leaf);
+  const bool moves = spec_of(sharded).placements() != target;
   if (checks_gradients() && (moves || last)) {
     check_gradient(sharded, "the gradient of " + name_of(leaf));
   }
@@ -48,7 +64,7 @@ at::Tensor place_gradient(
   check_strict_gradient(meta_of(sharded).spec, wanted);
   const CallCause cause(
       "gradient of a leaf", {}, CallCause::Reason::kImplied, &wanted.mesh());
-  return redistribute(sharded, wanted.placements());
+  return redistribute(sharded, target);
 }
 
 // Brings a leaf's gradient to the leaf's placements. Held by the leaf itself,
@@ -83,6 +99,10 @@ bool is_ours(const std::unique_ptr<FunctionPreHook>& hook) {
 }
 
 }  // namespace
+
+void keep_addends(const at::Tensor& leaf, std::optional<int64_t> mesh_dim) {
+  meta_of(leaf).addends_dim = mesh_dim;
+}
 
 // Note [Gradients of leaves]
 // The hook stands in two places. First among the tensor's hooks, so that those

@@ -112,12 +112,16 @@ at::Tensor wrap_view(
     local.unsafeGetTensorImpl()->set_version_counter(
         meta->local.unsafeGetTensorImpl()->version_counter());
   }
+  const std::shared_ptr<const ParameterUse> use = meta->use;
   Shown shown;
   shown.copy = copy ? std::move(copy) : meta->copy;
   if (!shown.copy) {
     shown.base = meta->base ? meta->base : std::move(meta);
   }
   at::Tensor view = wrap(std::move(local), spec, std::move(shown), like);
+  if (use) {
+    moving_meta_of(view).use = use;
+  }
   follow_source(view, source);
   return view;
 }

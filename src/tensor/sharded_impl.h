@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -38,6 +39,7 @@ constexpr c10::DispatchKey kShardedAutogradKey =
     c10::DispatchKey::AutogradPrivateUse3;
 
 struct Copy;
+struct ParameterUse;
 
 /// The shard that views of a Copy write back to.
 struct ShardCell {
@@ -92,6 +94,11 @@ struct ShardedMeta final : c10::BackendMeta {
   const c10::intrusive_ptr<ShardedMeta> base;
   /// Made when the first Copy of this shard is; not part of the value.
   mutable std::shared_ptr<ShardCell> cell;
+  /// What the tensor, or the one that it is a view of, asks of calls that use
+  /// it as a parameter; see parameter_use.h.
+  mutable std::shared_ptr<const ParameterUse> use;
+  /// The mesh dim in which gradients of the leaf may stay addends.
+  mutable std::optional<int64_t> addends_dim;
   /// Set while an asynchronous move fills `local`; see meta_of().
   mutable std::shared_ptr<PendingMove> pending;
 };

@@ -1,0 +1,25 @@
+// The norm of all gradients of a model, whatever their placements and meshes.
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera {
+
+struct ClipOptions {
+  double norm_type = 2.0;  // infinity for the largest magnitude
+  /// A norm that is not finite is an error, and no gradient changes.
+  bool error_if_nonfinite = false;
+};
+
+/// Scales the gradients of `parameters` down, in place, so that their common
+/// norm is at most `max_norm`, and returns the norm that they had: plain, equal
+/// on all ranks. Parameters may be plain, in any placements, and on several
+/// meshes of one world. One small reduction per mesh and set of cut mesh dims.
+/// Example: clip_grad_norm(model->parameters(), 1.0).
+at::Tensor clip_grad_norm(
+    const std::vector<at::Tensor>& parameters, double max_norm,
+    const ClipOptions& options = {});
+
+}  // namespace tessera

@@ -1,0 +1,237 @@
+#include <tessera/parallel/data_parallel.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <comm/call_cause.h>
+#include <parallel/mesh_dim.h>
+#include <tensor/leaf_gradient.h>
+#include <tessera/tensor/dtensor.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+
+namespace tessera {
+
+namespace {
+
+// Parameters whose gradients are reduced together, and what is under way.
+struct Bucket {
+  std::vector<at::Tensor> parameters;
+  size_t arrived = 0;
+  at::Tensor buffer;
+  std::vector<size_t> packed;  // which parameters lie in it, in order
+  Work work;
+  bool begun = false;
+};
+
+bool is_addend(const at::Tensor& gradient, size_t dim) {
+  return gradient.defined() && is_dtensor(gradient) &&
+         spec(gradient).placements()[dim].is_partial();
+}
+
+}  // namespace
+
+// Note [Buckets in one order]
+// Reductions are collective, so all ranks of the dim must begin them in one
+// order: that of the buckets, last layers first, whatever order gradients
+// arrive in. A bucket that is full waits for those before it.
+struct DataParallel::State {
+  State(const DeviceMesh& on, int64_t along) : mesh(on), dim(along) {}
+
+  DeviceMesh mesh;
+  int64_t dim;
+  std::vector<Bucket> buckets;
+  std::map<const c10::TensorImpl*, size_t> bucket_of;
+  size_t next = 0;  // the first bucket that has not begun
+  int accumulating = 0;
+
+  void arrive(const at::Tensor& parameter) {
+    const auto found = bucket_of.find(parameter.unsafeGetTensorImpl());
+    if (accumulating > 0 || found == bucket_of.end()) {
+      return;
+    }
+    ++buckets[found->second].arrived;
+    while (next < buckets.size() &&
+           buckets[next].arrived >= buckets[next].parameters.size()) {
+      begin(buckets[next++]);
+    }
+  }
+
+  void finish() {
+    while (next < buckets.size()) {
+      begin(buckets[next++]);
+    }
+    for (Bucket& bucket : buckets) {
+      end(bucket);
+    }
+    next = 0;
+  }
+
+ private:
+  size_t mesh_dim() const { return static_cast<size_t>(dim); }
+
+  void begin(Bucket& bucket) {
+    const at::NoGradGuard no_grad;
+    bucket.begun = true;
+    int64_t count = 0;
+    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+      if (is_addend(bucket.parameters[i].grad(), mesh_dim())) {
+        bucket.packed.push_back(i);
+        count += to_local(bucket.parameters[i].grad()).numel();
+      }
+    }
+    if (bucket.packed.empty()) {
+      return;
+    }
+    const at::Tensor first =
+        to_local(bucket.parameters[bucket.packed[0]].grad());
+    bucket.buffer = at::empty({count}, first.options());
+    for_each_part(bucket, [](const at::Tensor& part, const at::Tensor& shard) {
+      part.copy_(shard);
+    });
+    const detail::CallCause cause("DataParallel", &mesh);
+    bucket.work =
+        mesh.communicator(dim).all_reduce_async(bucket.buffer, ReduceOp::kSum);
+  }
+
+  // Calls f(its part of the buffer, the shard) for every packed gradient.
+  template <class F>
+  void for_each_part(Bucket& bucket, F f) {
+    int64_t offset = 0;
+    for (const size_t i : bucket.packed) {
+      const at::Tensor shard = to_local(bucket.parameters[i].grad());
+      f(bucket.buffer.narrow(0, offset, shard.numel()).view(shard.sizes()),
+        shard);
+      offset += shard.numel();
+    }
+  }
+
+  void end(Bucket& bucket) {
+    const at::NoGradGuard no_grad;
+    bucket.work.wait();
+    for_each_part(bucket, [](const at::Tensor& part, const at::Tensor& shard) {
+      shard.copy_(part);
+    });
+    for (const size_t i : bucket.packed) {
+      at::Tensor& gradient = bucket.parameters[i].mutable_grad();
+      Placements placements = spec(gradient).placements();
+      placements[mesh_dim()] = Replicate();
+      gradient = from_local(
+          to_local(gradient), mesh, placements,
+          {.shape = gradient.sizes().vec(),
+           .stride = gradient.strides().vec()});
+    }
+    bucket.work = {};
+    bucket.buffer = {};
+    bucket.packed.clear();
+    bucket.arrived = 0;
+    bucket.begun = false;
+  }
+};
+
+namespace {
+
+struct ArrivalHook final : torch::autograd::PostAccumulateGradHook {
+  explicit ArrivalHook(std::function<void(const at::Tensor&)> call)
+      : arrive(std::move(call)) {}
+  void operator()(const at::Tensor& parameter) override { arrive(parameter); }
+  std::function<void(const at::Tensor&)> arrive;
+};
+
+int64_t bytes_of(const at::Tensor& parameter) {
+  return to_local(parameter.detach()).numel() *
+         static_cast<int64_t>(parameter.element_size());
+}
+
+// Last layers first: their gradients come first.
+std::vector<Bucket> fill_buckets(
+    const std::vector<at::Tensor>& parameters, int64_t bucket_bytes) {
+  std::vector<Bucket> buckets;
+  int64_t bytes = 0;
+  for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
+    const bool full =
+        buckets.empty() || bytes + bytes_of(*it) > bucket_bytes ||
+        buckets.back().parameters[0].scalar_type() != it->scalar_type();
+    if (full) {
+      buckets.emplace_back();
+      bytes = 0;
+    }
+    buckets.back().parameters.push_back(*it);
+    bytes += bytes_of(*it);
+  }
+  return buckets;
+}
+
+}  // namespace
+
+DataParallel::DataParallel(
+    torch::nn::Module& module, const DeviceMesh& mesh,
+    const DataParallelOptions& options)
+    : state_(std::make_shared<State>(
+          mesh, detail::find_mesh_dim(
+                    "DataParallel", mesh, options.mesh_dim, "dp", 0))) {
+  TORCH_CHECK_VALUE(
+      options.bucket_bytes > 0, "DataParallel: bucket_bytes must be above 0; ",
+      "got ", options.bucket_bytes);
+  std::vector<at::Tensor> parameters;
+  for (const auto& item : module.named_parameters()) {
+    const at::Tensor& parameter = item.value();
+    if (!parameter.defined() || !parameter.requires_grad()) {
+      continue;
+    }
+    TORCH_CHECK_VALUE(
+        is_dtensor(parameter) && spec(parameter).mesh() == mesh,
+        "DataParallel: every parameter must be on ", to_string(mesh), "; got ",
+        item.key(), is_dtensor(parameter) ? " on another mesh" : ", plain",
+        "; put the module there first: parallelize_module(), "
+        "distribute_module()");
+    parameters.push_back(parameter);
+  }
+  state_->buckets = fill_buckets(parameters, options.bucket_bytes);
+  for (size_t b = 0; b < state_->buckets.size(); ++b) {
+    for (const at::Tensor& parameter : state_->buckets[b].parameters) {
+      state_->bucket_of[parameter.unsafeGetTensorImpl()] = b;
+      detail::keep_addends(parameter, state_->dim);
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          parameter,
+          std::make_unique<ArrivalHook>(
+              [state = std::weak_ptr<State>(state_)](const at::Tensor& t) {
+                if (const auto live = state.lock()) {
+                  live->arrive(t);
+                }
+              }));
+    }
+  }
+}
+
+DataParallel::~DataParallel() {
+  for (const Bucket& bucket : state_->buckets) {
+    for (const at::Tensor& parameter : bucket.parameters) {
+      detail::keep_addends(parameter, std::nullopt);
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+    }
+  }
+}
+
+void DataParallel::reduce_gradients() {
+  state_->finish();
+}
+
+int64_t DataParallel::bucket_count() const {
+  return static_cast<int64_t>(state_->buckets.size());
+}
+
+DataParallel::Accumulate::Accumulate(DataParallel& parallel)
+    : parallel_(parallel) {
+  ++parallel_.state_->accumulating;
+}
+DataParallel::Accumulate::~Accumulate() {
+  --parallel_.state_->accumulating;
+}
+
+}  // namespace tessera

@@ -1,0 +1,322 @@
+#include <parallel/style_actions.h>
+
+#include <map>
+
+#include <c10/util/Exception.h>
+#include <parallel/plan_paths.h>
+#include <tessera/layout/notation.h>
+#include <tessera/tensor/dtensor.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+namespace tessera::detail {
+
+namespace {
+
+using torch::nn::Module;
+
+// What a layer is to a style: its parameters, and the dims of weight, input and
+// result that belong to its inputs and its outputs.
+struct Layer {
+  at::Tensor weight;
+  at::Tensor bias;
+  int64_t weight_out = 0;
+  int64_t weight_in = 1;
+  int64_t input_dim = -1;
+  int64_t output_dim = -1;
+  /// Where the input is indices, which every rank needs whole.
+  bool is_lookup = false;
+  bool can_be_cut_by_inputs = true;
+};
+
+std::optional<Layer> conv_layer(Module& module) {
+  const auto make = [](auto& conv, int64_t spatial) {
+    return Layer{
+        .weight = conv.weight,
+        .bias = conv.bias,
+        .input_dim = -spatial - 1,
+        .output_dim = -spatial - 1,
+        .can_be_cut_by_inputs = conv.options.groups() == 1};
+  };
+  if (auto* conv = module.as<torch::nn::Conv1dImpl>()) {
+    return make(*conv, 1);
+  }
+  if (auto* conv = module.as<torch::nn::Conv2dImpl>()) {
+    return make(*conv, 2);
+  }
+  if (auto* conv = module.as<torch::nn::Conv3dImpl>()) {
+    return make(*conv, 3);
+  }
+  return std::nullopt;
+}
+
+std::optional<Layer> layer_of(Module& module) {
+  if (auto* linear = module.as<torch::nn::LinearImpl>()) {
+    return Layer{.weight = linear->weight, .bias = linear->bias};
+  }
+  if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) {
+    return Layer{
+        .weight = embedding->weight,
+        .weight_out = 1,
+        .weight_in = 0,
+        .is_lookup = true};
+  }
+  return conv_layer(module);
+}
+
+const char* name_of(const ParallelStyle& style) {
+  constexpr const char* kNames[] = {"ColwiseParallel",     "RowwiseParallel",
+                                    "SequenceParallel",    "PrepareModuleInput",
+                                    "PrepareModuleOutput", "ParameterParallel"};
+  return kNames[style.index()];
+}
+
+class Planner {
+ public:
+  Planner(Module& root, const DeviceMesh& mesh, int64_t mesh_dim)
+      : root_(root),
+        mesh_(mesh),
+        mesh_dim_(mesh_dim),
+        ranks_(mesh.size(mesh_dim)) {}
+
+  void add(const std::string& path, const ParallelStyle& style) {
+    if (const auto* own = std::get_if<ParameterParallel>(&style)) {
+      for (const NamedParameter& named : find_parameters(root_, path)) {
+        begin(named.path, style);
+        cut(named.path, named.tensor, own->placement,
+            make_use(own->input_layouts, own->output_layouts));
+      }
+      return;
+    }
+    for (const NamedModule& named : find_modules(root_, path)) {
+      begin(named.path, style);
+      std::visit([&](const auto& one) { apply(named, one); }, style);
+    }
+  }
+
+  std::vector<StyleAction> take() { return std::move(actions_); }
+
+ private:
+  void begin(const std::string& path, const ParallelStyle& style) {
+    path_ = path;
+    style_ = name_of(style);
+  }
+
+  // "parallelize_module, ColwiseParallel of "layers.0.q" on tp of mesh(...)"
+  std::string where() const {
+    const std::string dim =
+        mesh_.dim_names().empty()
+            ? "dim " + std::to_string(mesh_dim_)
+            : mesh_.dim_names()[static_cast<size_t>(mesh_dim_)];
+    return std::string("parallelize_module, ") + style_ + " of \"" + path_ +
+           "\" on " + dim + " of " + to_string(mesh_);
+  }
+
+  std::shared_ptr<ParameterUse> make_use(
+      const std::optional<Placement>& input,
+      const std::optional<Placement>& output) const {
+    auto use = std::make_shared<ParameterUse>();
+    use->name = path_ + ", " + style_;
+    use->mesh_dim = mesh_dim_;
+    use->input.to = input;
+    use->output.to = output;
+    return use;
+  }
+
+  void cut(
+      const std::string& path, const at::Tensor& parameter,
+      const Placement& placement, std::shared_ptr<ParameterUse> use) {
+    TORCH_CHECK_VALUE(
+        parameter.defined() && !is_dtensor(parameter), where(),
+        ": the parameter is sharded already; got ", path,
+        "; parallelize a module once");
+    TORCH_CHECK_VALUE(
+        !placed_.contains(parameter.unsafeGetTensorImpl()), where(),
+        ": another style of the plan has placed ", path,
+        "; name it once (tied parameters are one)");
+    if (placement.is_shard()) {
+      TORCH_CHECK_INDEX(
+          placement.dim() >= 0 && placement.dim() < parameter.dim(), where(),
+          ": ", path, " has no dim ", placement.dim(), "; got shape ",
+          parameter.sizes());
+      TORCH_CHECK_VALUE(
+          parameter.size(placement.dim()) >= ranks_, where(), ": ", path,
+          " has ", parameter.size(placement.dim()), " in dim ", placement.dim(),
+          ", fewer than the ", ranks_,
+          " ranks that it is cut for; use fewer ranks or another style");
+    }
+    placed_.emplace(parameter.unsafeGetTensorImpl(), actions_.size());
+    actions_.push_back({path, parameter, placement, std::move(use)});
+  }
+
+  void cut_bias(const Layer& layer, const Placement& placement) {
+    if (layer.bias.defined()) {
+      cut(path_ + ".bias", layer.bias, placement, nullptr);
+    }
+  }
+
+  Layer layer_at(const NamedModule& named) const {
+    const std::optional<Layer> layer = layer_of(*named.module);
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        layer.has_value(), where(),
+        ": the style serves Linear, Embedding and Conv, ColwiseParallel also "
+        "MultiheadAttention; got ",
+        named.module->name(),
+        "; name its layers, or its parameters with ParameterParallel");
+    return *layer;
+  }
+
+  void apply(const NamedModule& named, const ColwiseParallel& style) {
+    if (auto* attention =
+            named.module->as<torch::nn::MultiheadAttentionImpl>()) {
+      return cut_heads(*attention, style);
+    }
+    const Layer layer = layer_at(named);
+    auto use = make_use(
+        Replicate(), style.output_layouts
+                         ? style.output_layouts
+                         : std::optional(Shard(layer.output_dim)));
+    use->input.plain = style.input_layouts;
+    use->local_output = style.use_local_output;
+    cut(path_ + ".weight", layer.weight, Shard(layer.weight_out), use);
+    cut_bias(layer, Shard(0));
+  }
+
+  void apply(const NamedModule& named, const RowwiseParallel& style) {
+    const Layer layer = layer_at(named);
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        layer.can_be_cut_by_inputs, where(),
+        ": a convolution in groups has no weights between all inputs and "
+        "outputs; use ColwiseParallel");
+    const Placement needed =
+        layer.is_lookup ? Replicate() : Shard(layer.input_dim);
+    auto use = make_use(needed, style.output_layouts);
+    use->input.plain = style.input_layouts.value_or(needed);
+    use->local_output = style.use_local_output;
+    cut(path_ + ".weight", layer.weight, Shard(layer.weight_in), use);
+    cut_bias(layer, Replicate());
+  }
+
+  void apply(const NamedModule& named, const SequenceParallel& style) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !layer_of(*named.module), where(),
+        ": the style keeps a layer whole and is for norms; got ",
+        named.module->name(), "; use ColwiseParallel or RowwiseParallel");
+    for (const auto& parameter :
+         named.module->named_parameters(/*recurse=*/false)) {
+      if (!parameter.value().defined()) {
+        continue;
+      }
+      auto use = make_use(Shard(style.sequence_dim), std::nullopt);
+      use->input.plain = Shard(style.sequence_dim);
+      use->local_output = style.use_local_output;
+      cut(path_ + "." + parameter.key(), parameter.value(), Replicate(), use);
+    }
+  }
+
+  void apply(const NamedModule& named, const PrepareModuleInput& style) {
+    for_each_use(named, [&](ParameterUse& use, bool is_new) {
+      use.input.plain = style.input_layouts;
+      if (is_new) {
+        use.input.from = style.input_layouts;
+        use.input.to = style.desired_input_layouts;
+      }
+    });
+  }
+
+  void apply(const NamedModule& named, const PrepareModuleOutput& style) {
+    for_each_use(named, [&](ParameterUse& use, bool is_new) {
+      if (is_new) {
+        use.output.from = style.output_layouts;
+        use.output.to = style.desired_output_layouts;
+      } else if (use.output.to == style.output_layouts) {
+        use.output.to = style.desired_output_layouts;
+      }
+    });
+  }
+
+  void apply(const NamedModule&, const ParameterParallel&) {}
+
+  // Calls f(use, is_new) for every parameter below a module; those that the
+  // plan has not placed yet are kept whole.
+  template <class F>
+  void for_each_use(const NamedModule& named, F f) {
+    const auto parameters = named.module->named_parameters();
+    TORCH_CHECK_VALUE(
+        !parameters.is_empty(), where(),
+        ": the module has no parameters, and layouts are applied where a "
+        "parameter is used; name a module that has some");
+    for (const auto& parameter : parameters) {
+      const at::Tensor& tensor = parameter.value();
+      const auto known = placed_.find(tensor.unsafeGetTensorImpl());
+      if (known == placed_.end()) {
+        auto use = make_use(std::nullopt, std::nullopt);
+        f(*use, true);
+        cut(path_.empty() ? parameter.key() : path_ + "." + parameter.key(),
+            tensor, Replicate(), std::move(use));
+      } else if (const auto& use = actions_[known->second].use) {
+        f(*use, false);
+      }
+    }
+  }
+
+  // Queries, keys and values lie one after the other in the packed projection,
+  // so each rank takes its heads' rows of each of the three.
+  void cut_heads(
+      torch::nn::MultiheadAttentionImpl& attention,
+      const ColwiseParallel& style) {
+    const int64_t heads = attention.options.num_heads();
+    TORCH_CHECK_VALUE(
+        heads % ranks_ == 0, where(),
+        ": the number of heads must be a "
+        "multiple of the ranks; got ",
+        heads, " heads and ", ranks_, " ranks; use fewer ranks");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        attention._qkv_same_embed_dim && !attention.bias_k.defined(), where(),
+        ": only the packed projection without added keys is served; got "
+        "kdim, vdim or add_bias_kv; name its projections with "
+        "ParameterParallel");
+    const Placement packed = StridedShard(0, 3);
+    auto use = make_use(Replicate(), std::nullopt);
+    use->input.plain = style.input_layouts;
+    cut(path_ + ".in_proj_weight", attention.in_proj_weight, packed, use);
+    if (attention.in_proj_bias.defined()) {
+      cut(path_ + ".in_proj_bias", attention.in_proj_bias, packed, nullptr);
+    }
+  }
+
+  Module& root_;
+  const DeviceMesh mesh_;
+  const int64_t mesh_dim_;
+  const int64_t ranks_;
+  std::string path_;
+  std::string style_;
+  std::vector<StyleAction> actions_;
+  std::map<const c10::TensorImpl*, size_t> placed_;
+};
+
+// Layouts around modules apply to what the other styles made of them.
+bool is_around(const ParallelStyle& style) {
+  return std::holds_alternative<PrepareModuleInput>(style) ||
+         std::holds_alternative<PrepareModuleOutput>(style);
+}
+
+}  // namespace
+
+std::vector<StyleAction> find_actions(
+    torch::nn::Module& module, const DeviceMesh& mesh, int64_t mesh_dim,
+    const ParallelPlan& plan) {
+  Planner planner(module, mesh, mesh_dim);
+  for (const bool around : {false, true}) {
+    for (const auto& [path, style] : plan) {
+      if (is_around(style) == around) {
+        planner.add(path, style);
+      }
+    }
+  }
+  return planner.take();
+}
+
+}  // namespace tessera::detail
