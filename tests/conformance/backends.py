@@ -48,9 +48,9 @@ class Backend(abc.ABC):
     def full(self, tensor) -> torch.Tensor:
         """Returns the whole value as a plain tensor; differentiable."""
 
-    def fallbacks(self) -> int:
-        """Returns how many operators ran on whole values for want of a rule."""
-        return 0
+    def fallbacks(self) -> dict[str, int]:
+        """Returns how often operators ran on whole values for want of a rule."""
+        return {}
 
     def implicit_replication(self):
         """Lets plain tensors be mixed in."""
@@ -235,7 +235,7 @@ class TesseraBackend(Backend):
         return self.api.full_tensor(tensor)
 
     def fallbacks(self):
-        return sum(self.api.fallback_counts().values())
+        return self.api.fallback_counts()
 
     def implicit_replication(self):
         return self.api.ImplicitReplication()

@@ -35,6 +35,7 @@ class EntryResult:
     cases_run: int = 0
     fallback_cases: int = 0
     fallback_samples: list = dataclasses.field(default_factory=list)
+    fallback_ops: dict = dataclasses.field(default_factory=dict)
     samples_run: list = dataclasses.field(default_factory=list)
     failures: list = dataclasses.field(default_factory=list)
     given_up: bool = False
@@ -115,22 +116,22 @@ class EntryProcess:
                 os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
                 return self.died(
-                    "hang", f"no end within {self.limit:g} s: {self.log_tail()}")
+                    "hang", f"no end within {self.limit:g} s: {self.log_text()[:1500]}")
             return False
         if os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
-            return self.died("crash", f"{name}: {self.log_tail()}")
+            return self.died("crash", f"{name}: {self.log_text()[-1500:]}")
         if os.WEXITSTATUS(status):
-            return self.died("error", self.log_tail())
+            return self.died("error", self.log_text()[-1500:])
         self.read_report()
         return self.end()
 
-    def log_tail(self) -> str:
+    def log_text(self) -> str:
         try:
             text = self.path.with_suffix(".log").read_text(errors="replace")
         except OSError:
             return ""
-        return " ".join(text.split())[-1500:]
+        return " ".join(text.split())
 
     def died(self, kind: str, text: str) -> bool:
         self.read_report()
@@ -175,6 +176,8 @@ class EntryProcess:
             result.samples_run.append(fields["sample"])
         if fields["fallback"]:
             result.fallback_cases += 1
+            for op in fields["fallback"]:
+                result.fallback_ops[op] = result.fallback_ops.get(op, 0) + 1
             if fields["sample"] not in result.fallback_samples:
                 result.fallback_samples.append(fields["sample"])
 

@@ -267,7 +267,8 @@ class EntryRun:
         now = self.backend.fallbacks()
         outcome = "wrong" if self.wrong else "pass"
         self.write(what="case", index=self.at, sample=cases[self.at].sample,
-                   outcome=outcome, fallback=now != self.fallbacks)
+                   outcome=outcome,
+                   fallback=[op for op in now if now[op] != self.fallbacks.get(op)])
         for rank, difference in self.wrong[:1]:
             self.fail(cases[self.at], difference, rank)
         self.wrong = []
