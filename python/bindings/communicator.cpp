@@ -187,7 +187,7 @@ its own. Every rank of the group calls it, as often as the others.
 
 >>> tessera.from_process_group(None)
 Traceback (most recent call last):
-TypeError: from_process_group: a group of torch.distributed is needed; got None; pass dist.group.WORLD or what dist.new_group() returned)doc");
+TypeError: from_process_group: a group of torch.distributed is needed; got None; ...)doc");
 }
 
 }  // namespace tessera::python

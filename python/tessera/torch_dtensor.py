@@ -154,7 +154,7 @@ def to_torch(tensor: torch.Tensor) -> "DTensor":
 
     >>> tessera.to_torch(tessera.ones([2], mesh, "S(0)"))
     Traceback (most recent call last):
-    ValueError: to_torch: torch.distributed is not running; call init_process_group() first
+    ValueError: to_torch: torch.distributed is not running; call ...
     """
     from torch.distributed.tensor import DTensor
     spec = _C.spec(tensor)

@@ -299,6 +299,24 @@ class Decider {
           direct && !plan.moves && (!plan.written || stays_in_place(t, plan));
     }
     decision_->is_direct = direct;
+    decision_->is_typed =
+        direct && decision_->kernel == nullptr && find_local_lists();
+  }
+
+  // Tells whether all local arguments are lists of sizes.
+  bool find_local_lists() {
+    for (const auto& [number, value] : decision_->local_arguments) {
+      if (!value.isIntList()) {
+        return false;
+      }
+      const std::vector<int64_t> list = value.toIntVector();
+      if (std::any_of(
+              list.begin(), list.end(), [](int64_t n) { return n < 0; })) {
+        return false;
+      }
+      decision_->local_lists.emplace_back(number, list);
+    }
+    return true;
   }
 
   const OpCall& call_;

@@ -49,6 +49,13 @@ struct OutputPlan {
   std::vector<int64_t> cut_sizes;
 };
 
+/// What is known about a result before it is there: its spec, and the shape of
+/// its wrapper (see wrapper.h).
+struct KnownResult {
+  SpecPtr spec = nullptr;
+  c10::intrusive_ptr<c10::TensorImpl> shape = {};
+};
+
 /// How a call will be run. Depends on specs and static arguments only.
 struct Decision {
   Way way = Way::kReplicated;
@@ -72,6 +79,8 @@ struct Decision {
   std::vector<ViewResult> views = {};
   /// Static arguments of the call on this rank's shards, by number.
   std::vector<std::pair<size_t, c10::IValue>> local_arguments = {};
+  /// Those of them that are lists of sizes, as numbers.
+  std::vector<std::pair<size_t, std::vector<int64_t>>> local_lists = {};
   /// How this rank runs its part; nullptr for the operator itself.
   LocalKernel kernel = nullptr;
   std::vector<Layout> layouts = {};  // of the operands, for the kernel
@@ -79,9 +88,11 @@ struct Decision {
   mutable c10::DispatchKeySet local_keys = {};
   /// No tensor moves and none changes its memory: see run_direct().
   bool is_direct = false;
-  /// Per return and element: the spec of the last result, mostly that of the
-  /// next one too. Decisions belong to one thread.
-  mutable std::vector<std::vector<SpecPtr>> result_specs = {};
+  /// Direct, and a kernel without a stack can run it: see typed_call.h.
+  bool is_typed = false;
+  /// Per return and element: the last result, mostly like the next one.
+  /// Decisions belong to one thread.
+  mutable std::vector<std::vector<KnownResult>> known_results = {};
 
   /// Returns the plan of an element of a return.
   const OutputPlan& output(size_t result, size_t element) const {
@@ -95,12 +106,12 @@ struct Decision {
 const Placements& placements_after(
     const Decision& decision, const OperandPlan& plan);
 
-/// Returns the spec of a result, of which `local` is this rank's part. Throws
-/// where that part has not the shape that the decision gives it. The decision
-/// keeps it until its next result.
-const SpecPtr& result_spec(
-    const Decision& decision, const OpCall& call, size_t result, size_t element,
-    const at::Tensor& local);
+/// Returns what is known about a result, of which `local` is this rank's part.
+/// Throws where that part has not the shape that the decision gives it. The
+/// decision keeps it until its next result.
+const KnownResult& known_result(
+    const Decision& decision, const c10::OperatorHandle& op, size_t result,
+    size_t element, const at::Tensor& local);
 /// Returns the global shape of a result from the shape of this rank's part.
 std::vector<int64_t> result_shape(
     const OutputPlan& output, c10::IntArrayRef local);

@@ -15,6 +15,7 @@
 #include <tensor/random/plain.h>
 #include <tensor/random/table.h>
 #include <tensor/strict.h>
+#include <tensor/typed_call.h>
 #include <tensor/ways.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -54,15 +55,6 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 using c10::OperatorHandle;
 using torch::jit::Stack;
-
-void register_late_operators();
-
-// In-place writes on views corrupt gradients unless views are replayed, and the
-// switch is per thread: set it on every call, since users start threads too.
-void enter_kernel() {
-  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
-  register_late_operators();
-}
 
 bool may_take_plain(const OpTraits& traits, const OpCall& call) {
   const auto& name = call.op().operator_name().name;
@@ -127,13 +119,12 @@ DecisionPtr decide_checked(const OpCall& call, const OpTraits& traits) {
 // All that decides how a call runs is in its key. So a call whose key is known
 // needs no check and no decision, and where nothing moves it runs at once.
 void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
-  enter_kernel();
+  ThreadDispatch& mine = enter_kernel();
   const OpCall call(op, stack);
-  const OpTraits& traits = traits_of(op);
-  ThreadDispatch& mine = ThreadDispatch::here();
+  const OpTraits& traits = mine.traits.find(op);
   ++mine.calls;
   at::AutoDispatchBelowADInplaceOrView below;
-  DryRun* const dry = DryRun::current();
+  DryRun* const dry = mine.dry_run;
   std::optional<CallKey> key;
   DecisionPtr decision;
   if (traits.special == nullptr && dry == nullptr) {
@@ -202,10 +193,10 @@ bool read_values(const OpCall& call, const OpTraits& traits) {
 // Composite level: ATen's own decompositions. They make plain tensors, which
 // are replicated by construction, and stay differentiable.
 void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
-  enter_kernel();
+  ThreadDispatch& mine = enter_kernel();
   const OpCall call(op, stack);
-  const OpTraits& traits = traits_of(op);
-  ++ThreadDispatch::here().calls;
+  const OpTraits& traits = mine.traits.find(op);
+  ++mine.calls;
   if (traits.special != nullptr) {
     return traits.special(call);
   }
@@ -228,7 +219,7 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
 // backend kernel on the way.
 void autograd_fallback(
     const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-  register_late_operators();
+  ensure_registered();
   op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
 }
 
@@ -253,13 +244,10 @@ class Registry {
   void queue(const c10::OperatorName& name) {
     std::lock_guard<std::mutex> lock(mutex_);
     late_.push_back(name);
-    has_late_.store(true, std::memory_order_release);
+    has_late_operators.store(true, std::memory_order_release);
   }
 
   void add_late() {
-    if (!has_late_.load(std::memory_order_acquire)) {
-      return;
-    }
     std::lock_guard<std::mutex> adding(adding_);
     for (auto names = take_late(); !names.empty(); names = take_late()) {
       for (const auto& name : names) {
@@ -313,27 +301,28 @@ class Registry {
     handles_.push_back(
         dispatcher.addRegistrationListener(std::make_unique<Listener>(*this)));
     late_.clear();
-    has_late_.store(false);
   }
 
   void add_operator(const OperatorHandle& op) {
-    using c10::KernelFunction;
+    using c10::BoxedKernel;
     const c10::OperatorName& name = op.operator_name();
     if (!op.hasSchema() ||
         name.name == "aten::_has_compatible_shallow_copy_type") {
       return;
     }
     if (op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
-      add(name, kShardedKey,
-          KernelFunction::makeFromBoxedFunction<&composite_kernel>());
-      add(name, kShardedAutogradKey,
-          KernelFunction::makeFromBoxedFunction<&composite_kernel>());
-    } else if (
+      const auto boxed = BoxedKernel::makeFromFunction<&composite_kernel>();
+      add(name, kShardedKey, typed_composite(op, boxed), boxed);
+      add(name, kShardedAutogradKey, typed_composite(op, boxed), boxed);
+      return;
+    }
+    const auto boxed = BoxedKernel::makeFromFunction<&backend_kernel>();
+    auto typed = typed_kernel(op, boxed);
+    if (typed ||
         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
         op.hasKernelForDispatchKey(
             DispatchKey::CompositeExplicitAutogradNonFunctional)) {
-      add(name, kShardedKey,
-          KernelFunction::makeFromBoxedFunction<&backend_kernel>());
+      add(name, kShardedKey, std::move(typed), boxed);
     }
   }
 
@@ -343,37 +332,37 @@ class Registry {
     std::vector<c10::OperatorName> names;
     names.swap(late_);
     if (names.empty()) {
-      has_late_.store(false, std::memory_order_release);
+      has_late_operators.store(false, std::memory_order_release);
     }
     return names;
   }
 
   void add(
       const c10::OperatorName& name, DispatchKey key,
-      c10::KernelFunction kernel) {
+      std::optional<c10::KernelFunction> typed, c10::BoxedKernel boxed) {
     if (!added_.emplace(name, key).second) {
       return;  // defined, removed and defined again
     }
     handles_.push_back(c10::Dispatcher::singleton().registerImpl(
-        name, key, std::move(kernel), std::nullopt, nullptr, "tessera"));
+        name, key,
+        typed ? *std::move(typed)
+              : c10::KernelFunction::makeFromBoxedKernel(std::move(boxed)),
+        std::nullopt, nullptr, "tessera"));
   }
 
   std::mutex adding_;  // taken before the dispatcher's lock
   std::mutex mutex_;   // guards the queue; taken under the dispatcher's lock
-  std::atomic<bool> has_late_{false};
   std::set<std::pair<c10::OperatorName, DispatchKey>, ByName> added_;
   std::vector<c10::OperatorName> late_;
   std::vector<c10::RegistrationHandleRAII> handles_;
   std::unique_ptr<torch::Library> aten_;
 };
 
-void register_late_operators() {
-  Registry::instance().add_late();
-}
-
 }  // namespace
 
-void ensure_registered() {
+std::atomic<bool> has_late_operators{true};
+
+void register_late_operators() {
   Registry::instance().add_late();
 }
 

@@ -1,11 +1,22 @@
 // The only door between LibTorch's dispatcher and sharded tensors.
 #pragma once
 
+#include <atomic>
+
 namespace tessera::detail {
 
+/// Set until the first registration, and when an operator has been defined.
+extern std::atomic<bool> has_late_operators;
+void register_late_operators();
+
 /// Registers our kernels with the dispatcher, once per process. Everything that
-/// makes a sharded tensor calls it, so no static initialiser is needed.
-void ensure_registered();
+/// makes a sharded tensor calls it, so no static initialiser is needed, and
+/// every kernel, for operators that were defined since.
+inline void ensure_registered() {
+  if (has_late_operators.load(std::memory_order_acquire)) {
+    register_late_operators();
+  }
+}
 
 /// While it lives on this thread, plain tensors in a call are replicated by
 /// construction: ATen's own, inside a composite kernel, or ours.

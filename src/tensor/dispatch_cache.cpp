@@ -7,25 +7,6 @@
 
 namespace tessera::detail {
 
-namespace {
-
-// What precedes a value, so that values of different kinds never look alike.
-// Spec addresses are even and large.
-enum Tag : uint64_t {
-  kNone = 1,
-  kUndefined = 3,
-  kNumber = 5,  // a plain tensor without dims
-  kPlain = 7,   // a plain tensor with dims
-  kList = 9,    // its length follows
-  kInt = 11,
-  kDouble = 13,
-  kBool = 15,
-  kText = 17,
-  kOther = 19
-};
-
-}  // namespace
-
 CallKey::CallKey(const OpCall& call, const OpTraits& traits) {
   add(reinterpret_cast<uintptr_t>(&call.schema()));
   for (size_t i = 0; i < call.size(); ++i) {
@@ -88,39 +69,48 @@ void CallKey::add_plain(const at::Tensor& t) {
 
 void CallKey::add_static(const c10::IValue& value) {
   if (value.isInt()) {
-    add(kInt);
-    add(static_cast<uint64_t>(value.toInt()));
+    add_typed(value.toInt());
   } else if (value.isDouble()) {
-    add(kDouble);
-    uint64_t bits = 0;
-    const double number = value.toDouble();
-    std::memcpy(&bits, &number, sizeof(bits));
-    add(bits);
+    add_typed(value.toDouble());
   } else if (value.isBool()) {
-    add(kBool | uint64_t{value.toBool()} << 8);
+    add_typed(value.toBool());
   } else if (value.isNone()) {
-    add(kNone);
+    add_none();
   } else if (value.isList()) {
-    add(kList);
     const auto list = value.toListRef();
-    add(list.size());
+    begin_list(list.size());
     for (const c10::IValue& element : list) {
       add_static(element);
     }
   } else if (value.isString()) {
-    const std::string& text = value.toStringRef();
-    add(kText | text.size() << 8);
-    for (size_t i = 0; i < text.size(); i += 8) {
-      uint64_t word = 0;
-      std::memcpy(&word, text.data() + i, std::min<size_t>(8, text.size() - i));
-      add(word);
-    }
+    add_typed(std::string_view(value.toStringRef()));
   } else if (value.isDevice()) {
     add(kOther);
     add(static_cast<uint64_t>(value.toDevice().type()) << 8 |
         static_cast<uint8_t>(value.toDevice().index()));
   } else {
     complete_ = false;
+  }
+}
+
+void CallKey::add_typed(const at::Scalar& value) {
+  if (value.isFloatingPoint()) {
+    add_typed(value.toDouble());
+  } else if (value.isBoolean()) {
+    add_typed(value.toBool());
+  } else if (value.isIntegral(/*includeBool=*/false) && !value.isSymInt()) {
+    add_typed(value.toLong());
+  } else {
+    complete_ = false;
+  }
+}
+
+void CallKey::add_typed(std::string_view text) {
+  add(kText | text.size() << 8);
+  for (size_t i = 0; i < text.size(); i += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, text.data() + i, std::min<size_t>(8, text.size() - i));
+    add(word);
   }
 }
 
@@ -134,9 +124,34 @@ std::vector<SpecPtr> CallKey::specs(const OpCall& call) const {
   return specs;
 }
 
-ThreadDispatch* ThreadDispatch::make() {
-  thread_local ThreadDispatch instance;
-  return &instance;
+thread_local ThreadDispatch* ThreadDispatch::mine = nullptr;
+
+namespace {
+thread_local bool is_over = false;
+}  // namespace
+
+struct ThreadDispatch::Owner {
+  Owner() = default;
+  Owner(const Owner&) = delete;
+  Owner& operator=(const Owner&) = delete;
+  ~Owner() {
+    mine = nullptr;
+    is_over = true;
+  }
+  ThreadDispatch owned;
+};
+
+ThreadDispatch& ThreadDispatch::make() {
+  if (is_over) {
+    // Tensors in other data of the thread may outlive the owner; what they
+    // need now stays.
+    mine = new ThreadDispatch();
+    return *mine;
+  }
+  // On the heap: the thread's own block is small.
+  thread_local const auto owner = std::make_unique<Owner>();
+  mine = &owner->owned;
+  return *mine;
 }
 
 const DecisionPtr* DispatchCache::find(const CallKey& key) {

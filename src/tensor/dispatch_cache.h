@@ -3,21 +3,57 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
+#include <ATen/core/IListRef.h>
+#include <c10/core/AutogradState.h>
 #include <c10/util/SmallVector.h>
 #include <tensor/decision.h>
+#include <tensor/dispatch.h>
 
 namespace tessera::detail {
+
+class DryRun;
 
 /// The words of a call: its operator, the address of each tensor's spec (specs
 /// are interned), and the static arguments that its rule reads.
 class CallKey {
+  // What precedes a value, so that values of different kinds never look alike.
+  // Spec addresses are even and large.
+  enum Tag : uint64_t {
+    kNone = 1,
+    kUndefined = 3,
+    kNumber = 5,  // a plain tensor without dims
+    kPlain = 7,   // a plain tensor with dims
+    kList = 9,    // its length follows
+    kInt = 11,
+    kDouble = 13,
+    kBool = 15,
+    kText = 17,
+    kOther = 19
+  };
+
  public:
   /// Reads a call; every tensor of it is on `mesh` or plain.
   CallKey(const OpCall& call, const OpTraits& traits);
+  /// Begins the words of a call whose arguments are added one by one. They are
+  /// the same as those of its stack.
+  explicit CallKey(const c10::FunctionSchema& schema) {
+    add(reinterpret_cast<uintptr_t>(&schema));
+  }
+  template <class T>
+  void add_argument(const ArgumentTraits& traits, const T& value) {
+    if constexpr (is_tensor_argument<T>) {
+      add_typed(value);
+    } else if (traits.keyed) {
+      add_typed(value);
+    }
+  }
 
   /// Tells whether the call has words: a value that is none, such as a complex
   /// number, makes it one of its own.
@@ -33,6 +69,13 @@ class CallKey {
   std::vector<SpecPtr> specs(const OpCall& call) const;
 
  private:
+  template <class T>
+  static constexpr bool is_tensor_argument =
+      std::is_same_v<T, at::Tensor> ||
+      std::is_same_v<T, std::optional<at::Tensor>> ||
+      std::is_same_v<T, at::TensorList> ||
+      std::is_same_v<T, at::ITensorListRef>;
+
   void add(uint64_t word) {
     words_.push_back(word);
     hash_ = (hash_ ^ word) * 0x9e3779b97f4a7c15ULL;
@@ -41,6 +84,62 @@ class CallKey {
   void add_tensor(const at::Tensor& t);
   void add_static(const c10::IValue& value);
   void add_plain(const at::Tensor& t);
+
+  void add_none() { add(kNone); }
+  void begin_list(size_t size) {
+    add(kList);
+    add(size);
+  }
+  void add_typed(const at::Tensor& t) { add_tensor(t); }
+  void add_typed(int64_t value) {
+    add(kInt);
+    add(static_cast<uint64_t>(value));
+  }
+  void add_typed(double value) {
+    add(kDouble);
+    add(std::bit_cast<uint64_t>(value));
+  }
+  void add_typed(bool value) { add(kBool | uint64_t{value} << 8); }
+  void add_typed(const c10::SymInt& value) {
+    const auto number = value.maybe_as_int();
+    complete_ = complete_ && number.has_value();
+    add_typed(number.value_or(0));
+  }
+  void add_typed(const at::Scalar& value);
+  void add_typed(std::string_view text);
+  void add_typed(c10::ScalarType value) {
+    add_typed(static_cast<int64_t>(value));
+  }
+  void add_typed(c10::MemoryFormat value) {
+    add_typed(static_cast<int64_t>(value));
+  }
+  template <class T>
+  void add_typed(const std::optional<T>& value) {
+    value ? add_typed(*value) : add_none();
+  }
+  void add_typed(const at::OptionalIntArrayRef& value) {
+    value ? add_typed(*value) : add_none();
+  }
+  template <class T>
+  void add_typed(c10::ArrayRef<T> list) {
+    begin_list(list.size());
+    for (const T& element : list) {
+      add_typed(element);
+    }
+  }
+  void add_typed(const at::ITensorListRef& list) {
+    begin_list(list.size());
+    for (const at::Tensor& t : list) {
+      add_tensor(t);
+    }
+  }
+  template <size_t kSize>
+  void add_typed(const std::array<bool, kSize>& list) {
+    begin_list(kSize);
+    for (const bool element : list) {
+      add_typed(element);
+    }
+  }
 
   c10::SmallVector<uint64_t, 24> words_;
   uint64_t hash_ = 0x51ed270b;
@@ -85,20 +184,81 @@ class DispatchCache {
   uint64_t generation_ = 0;  // of the traits
 };
 
-/// What dispatch keeps per thread.
-struct ThreadDispatch {
-  DispatchCache cache;
-  /// Calls that reached our kernels.
-  int64_t calls = 0;
+/// How much of what died a thread keeps to use it again. Nothing, where a
+/// sanitizer must see every end.
+#ifdef __SANITIZE_ADDRESS__
+constexpr size_t kMostSpare = 0;
+#else
+constexpr size_t kMostSpare = 64;
+#endif
 
-  static ThreadDispatch& here() {
-    // A plain pointer, so that an access needs no check for a first one.
-    static thread_local ThreadDispatch* mine = nullptr;
-    return mine != nullptr ? *mine : *(mine = make());
+/// Memory of one size that a thread uses again.
+class SpareBlocks {
+ public:
+  SpareBlocks() = default;
+  SpareBlocks(const SpareBlocks&) = delete;
+  SpareBlocks& operator=(const SpareBlocks&) = delete;
+  ~SpareBlocks() {
+    while (count_ > 0) {
+      ::operator delete(blocks_[--count_]);
+    }
+  }
+  void* take(size_t size) {
+    return count_ > 0 ? blocks_[--count_] : ::operator new(size);
+  }
+  void give(void* block) {
+    if (count_ < blocks_.size()) {
+      blocks_[count_++] = block;
+    } else {
+      ::operator delete(block);
+    }
   }
 
  private:
-  static ThreadDispatch* make();
+  std::array<void*, kMostSpare> blocks_ = {};
+  size_t count_ = 0;
 };
+
+/// What dispatch keeps per thread.
+struct ThreadDispatch {
+  DispatchCache cache;
+  TraitsCache traits;
+  /// Calls that reached our kernels.
+  int64_t calls = 0;
+  /// Those of them that needed no stack.
+  int64_t typed_calls = 0;
+  /// Set while calls are noted down instead of run.
+  DryRun* dry_run = nullptr;
+  /// What is left of wrappers that died on this thread: see wrapper.h.
+  std::vector<std::unique_ptr<c10::ExtraMeta>> spare_extras;
+  SpareBlocks spare_wrappers;
+  SpareBlocks spare_metas;
+
+  void count_typed(int64_t calls_more) {
+    calls += calls_more;
+    typed_calls += calls_more;
+  }
+
+  static ThreadDispatch& here() { return mine != nullptr ? *mine : make(); }
+
+ private:
+  // A plain pointer that every call reads: as part of the thread's own block
+  // of memory it costs one instruction. Few bytes are left there for libraries
+  // that a program loads late, so nothing else of ours asks for them.
+  static thread_local ThreadDispatch* mine
+      __attribute__((tls_model("initial-exec")));
+  static ThreadDispatch& make();
+  struct Owner;
+};
+
+/// What every kernel of ours does first.
+inline ThreadDispatch& enter_kernel() {
+  // In-place writes on views corrupt gradients unless views are replayed, and
+  // the switch is per thread: set it on every call, since users start threads
+  // too.
+  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
+  ensure_registered();
+  return ThreadDispatch::here();
+}
 
 }  // namespace tessera::detail

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/util/Exception.h>
 #include <tensor/decompositions.h>
+#include <tensor/dispatch_cache.h>
 #include <tensor/torch_compat.h>
 #include <tensor/ways.h>
 #include <tessera/layout/notation.h>
@@ -14,8 +15,6 @@
 namespace tessera::detail {
 
 namespace {
-
-thread_local DryRun* current_run = nullptr;
 
 // Thrown where a dry run cannot go on, through ATen's kernels.
 struct End : std::exception {
@@ -75,16 +74,16 @@ bool returns_value(const c10::FunctionSchema& schema) {
 }  // namespace
 
 DryRun::DryRun() {
-  TORCH_INTERNAL_ASSERT(current_run == nullptr, "a dry run in a dry run");
-  current_run = this;
+  TORCH_INTERNAL_ASSERT(current() == nullptr, "a dry run in a dry run");
+  ThreadDispatch::here().dry_run = this;
 }
 
 DryRun::~DryRun() {
-  current_run = nullptr;
+  ThreadDispatch::here().dry_run = nullptr;
 }
 
 DryRun* DryRun::current() {
-  return current_run;
+  return ThreadDispatch::here().dry_run;
 }
 
 void DryRun::make(const c10::OperatorHandle& op, torch::jit::Stack& stack) {

@@ -8,6 +8,7 @@
 
 #include <ATen/core/enum_tag.h>
 #include <tensor/decompositions.h>
+#include <tensor/dispatch_cache.h>
 #include <tensor/random/table.h>
 
 namespace tessera::detail {
@@ -164,39 +165,24 @@ uint64_t traits_generation() {
   return removals.load(std::memory_order_relaxed) + rules_generation();
 }
 
-const OpTraits& traits_of(const c10::OperatorHandle& op) {
-  // One slot per hash first: most threads call few operators.
-  struct Slot {
-    const c10::FunctionSchema* schema = nullptr;
-    const OpTraits* traits = nullptr;
-  };
-  struct Cache {
-    uint64_t generation = 0;
-    std::array<Slot, 256> slots;
-    std::unordered_map<const c10::FunctionSchema*, OpTraits> traits;
-  };
-  thread_local Cache* cache = nullptr;
-  if (cache == nullptr) {
-    thread_local Cache instance;
-    cache = &instance;
-  }
+const OpTraits& TraitsCache::find_slowly(const c10::OperatorHandle& op) {
   const uint64_t now = traits_generation();
-  if (cache->generation != now) {
-    cache->traits.clear();
-    cache->slots = {};
-    cache->generation = now;
+  if (generation_ != now) {
+    traits_.clear();
+    slots_ = {};
+    generation_ = now;
   }
   const c10::FunctionSchema* schema = &op.schema();
-  Slot& slot = cache->slots[(reinterpret_cast<uintptr_t>(schema) >> 6) % 256];
-  if (slot.schema == schema) {
-    return *slot.traits;
-  }
-  auto [it, missing] = cache->traits.try_emplace(schema);
+  auto [it, missing] = traits_.try_emplace(schema);
   if (missing) {
     it->second = find_traits(op);
   }
-  slot = {schema, &it->second};
+  slots_[slot_of(schema)] = {schema, &it->second};
   return it->second;
+}
+
+const OpTraits& traits_of(const c10::OperatorHandle& op) {
+  return ThreadDispatch::here().traits.find(op);
 }
 
 }  // namespace tessera::detail

@@ -1,6 +1,8 @@
 // What the dispatcher needs to know about an operator, found out once.
 #pragma once
 
+#include <array>
+#include <unordered_map>
 #include <vector>
 
 #include <rules/rule_entry.h>
@@ -16,6 +18,12 @@ class MoveList;
 struct Decomposition;
 /// Lists what such a kernel will move.
 using SpecialMoves = void (*)(const OpCall&, MoveList&);
+
+/// Drops what is known, since an operator was removed.
+void forget_traits();
+/// Grows whenever traits may have changed: with rules, and with operators that
+/// are removed.
+uint64_t traits_generation();
 
 /// What an argument of a schema is to us.
 struct ArgumentTraits {
@@ -48,6 +56,8 @@ struct OpTraits {
   bool is_random = false;
   /// Element i of each result depends on elements i of the arguments only.
   bool is_elementwise = false;
+  /// The result is the argument's shard in another tensor.
+  bool shares_shard = false;
   /// The special kernel reads and writes no element, so it runs on ranks
   /// without data too.
   bool needs_no_data = false;
@@ -56,13 +66,36 @@ struct OpTraits {
   SpecialMoves special_moves = nullptr;
 };
 
+/// The traits that a thread knows.
+class TraitsCache {
+ public:
+  const OpTraits& find(const c10::OperatorHandle& op) {
+    const c10::FunctionSchema* schema = &op.schema();
+    const Slot& slot = slots_[slot_of(schema)];
+    return slot.schema == schema && generation_ == traits_generation()
+               ? *slot.traits
+               : find_slowly(op);
+  }
+
+ private:
+  // One slot per hash first: most threads call few operators.
+  struct Slot {
+    const c10::FunctionSchema* schema = nullptr;
+    const OpTraits* traits = nullptr;
+  };
+  static size_t slot_of(const c10::FunctionSchema* schema) {
+    return (reinterpret_cast<uintptr_t>(schema) >> 6) % kSlots;
+  }
+  const OpTraits& find_slowly(const c10::OperatorHandle& op);
+
+  static constexpr size_t kSlots = 256;
+  uint64_t generation_ = 0;
+  std::array<Slot, kSlots> slots_;
+  std::unordered_map<const c10::FunctionSchema*, OpTraits> traits_;
+};
+
 /// Returns the traits of an operator.
 const OpTraits& traits_of(const c10::OperatorHandle& op);
-/// Drops what is known, since an operator was removed.
-void forget_traits();
-/// Grows whenever traits may have changed: with rules, and with operators that
-/// are removed.
-uint64_t traits_generation();
 
 /// Fills in the special kernel of an operator that no general way serves.
 void find_special(const c10::OperatorName& name, OpTraits& traits);

@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 #include <tensor/decision.h>
 #include <tensor/strides.h>
+#include <tensor/wrapper.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera::detail {
@@ -102,27 +103,30 @@ std::vector<int64_t> result_strides(
   return contiguous_strides(shape);
 }
 
-const SpecPtr& result_spec(
-    const Decision& decision, const OpCall& call, size_t result, size_t element,
-    const at::Tensor& local) {
-  auto& known = decision.result_specs;
+const KnownResult& known_result(
+    const Decision& decision, const c10::OperatorHandle& op, size_t result,
+    size_t element, const at::Tensor& local) {
+  auto& known = decision.known_results;
   if (known.size() <= result) {
     known.resize(result + 1);
   }
   if (known[result].size() <= element) {
     known[result].resize(element + 1);
   }
-  SpecPtr& spec = known[result][element];
-  if (spec && is_spec_of(*spec, local)) {
-    return spec;
+  KnownResult& last = known[result][element];
+  if (last.spec && is_spec_of(*last.spec, local) &&
+      last.shape->device() == local.device()) {
+    return last;
   }
-  spec = find_spec(decision, *decision.mesh, result, element, local);
+  const SpecPtr spec =
+      find_spec(decision, *decision.mesh, result, element, local);
   TORCH_INTERNAL_ASSERT(
-      local.sizes() == at::IntArrayRef(spec->local_shape()),
-      call.op().operator_name(), ", ", decision.reason, ": result ", result,
-      " of this rank has shape ", local.sizes(), ", and ", to_string(*spec),
-      " gives it ", shape_to_string(spec->local_shape()));
-  return spec;
+      local.sizes() == at::IntArrayRef(spec->local_shape()), op.operator_name(),
+      ", ", decision.reason, ": result ", result, " of this rank has shape ",
+      local.sizes(), ", and ", to_string(*spec), " gives it ",
+      shape_to_string(spec->local_shape()));
+  last = {spec, wrapper_shape(local, *spec)};
+  return last;
 }
 
 }  // namespace tessera::detail

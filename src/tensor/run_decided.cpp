@@ -348,7 +348,8 @@ class Run {
         ": the result is ", t.layout(),
         ", and sharded tensors are strided; apply the operator to "
         "full_tensor() or to_local()");
-    const SpecPtr spec = result_spec(decision_, call_, result, element, t);
+    const SpecPtr spec =
+        known_result(decision_, call_.op(), result, element, t).spec;
     return viewed_.defined() && is_sharded(viewed_) && returns_view(result)
                ? wrap_view(t, spec, viewed_, copy_)
                : wrap(t, spec);

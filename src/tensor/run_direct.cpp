@@ -1,6 +1,6 @@
 // The short way of a call that was met before and moves nothing.
 #include <c10/util/SmallVector.h>
-#include <tensor/ways.h>
+#include <tensor/typed_call.h>
 
 namespace tessera::detail {
 
@@ -58,7 +58,7 @@ void call_on_shards(const OpCall& call, const Decision& decision) {
         keys = keys | t.key_set();
       }
     });
-    decision.local_keys = keys & c10::after_ADInplaceOrView_keyset;
+    keep_local_keys(decision, keys);
   }
   call.op().redispatchBoxed(decision.local_keys, call.stack());
 }
@@ -83,10 +83,14 @@ bool run_view(const OpCall& call, const Decision& decision) {
 
 at::Tensor wrap_one(
     const OpCall& call, const Decision& decision, size_t result, size_t element,
-    const at::Tensor& t, const Kept& kept, const std::shared_ptr<Copy>& copy) {
-  const SpecPtr& spec = result_spec(decision, call, result, element, t);
-  return kept.viewed.defined() ? wrap_view(t, spec, kept.viewed, copy)
-                               : wrap(t, spec);
+    at::Tensor t, const Kept& kept, const std::shared_ptr<Copy>& copy) {
+  const KnownResult& known =
+      known_result(decision, call.op(), result, element, t);
+  return kept.viewed.defined()
+             ? wrap_view(
+                   std::move(t), known.spec, kept.viewed, copy,
+                   known.shape.get())
+             : wrap(std::move(t), known.spec, {}, known.shape.get());
 }
 
 }  // namespace

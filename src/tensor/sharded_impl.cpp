@@ -2,79 +2,27 @@
 
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
-#include <tensor/dispatch.h>
 #include <tensor/execute.h>
 #include <tensor/movement.h>
 #include <tensor/strides.h>
+#include <tensor/wrapper.h>
 
 namespace tessera::detail {
 
 namespace {
 
-// Reaches what TensorImpl protects and has no setter, or a costly one: new
-// wrappers are made at every call.
-struct ImplAccess : c10::TensorImpl {
-  static c10::DispatchKeySet c10::TensorImpl::*key_set() {
-    return &ImplAccess::key_set_;
+// Writes elements that share memory, as those of an expanded tensor do, once:
+// they are equal.
+void write_once(const at::Tensor& to, const at::Tensor& value) {
+  at::Tensor target = to;
+  at::Tensor source = value;
+  for (int64_t d = 0; d < to.dim(); ++d) {
+    if (to.stride(d) == 0 && to.size(d) > 1) {
+      target = target.narrow(d, 0, 1);
+      source = source.narrow(d, 0, 1);
+    }
   }
-  static std::unique_ptr<c10::ExtraMeta> c10::TensorImpl::*extra_meta() {
-    return &ImplAccess::extra_meta_;
-  }
-  static void (c10::TensorImpl::*refuse_storage())() {
-    return &ImplAccess::set_storage_access_should_throw;
-  }
-};
-
-// All wrappers of a device have one key set, so that they can stand in for each
-// other (set_data, module->clone()).
-c10::DispatchKeySet backend_keys(const at::Tensor& local) {
-  return c10::DispatchKeySet(kShardedKey) |
-         c10::getAutocastRelatedKeySetFromBackend(
-             local.key_set().highestBackendKey());
-}
-
-const std::string& data_pointer_error() {
-  static const auto* text = new std::string(
-      "a sharded tensor has no data pointer, since each rank holds only a "
-      "part; use tessera::to_local(t) for this rank's part or "
-      "tessera::full_tensor(t) for the whole");
-  return *text;
-}
-
-void set_shape(
-    c10::TensorImpl* impl, const at::Tensor& local, const DTensorSpec& spec) {
-  if (spec.is_replicated() && spec.has_shard()) {
-    impl->set_sizes_and_strides(
-        local.sizes(), local.strides(), local.storage_offset());
-  } else {
-    impl->set_sizes_and_strides(spec.shape(), spec.strides());
-  }
-}
-
-at::Tensor make_wrapper(
-    const at::Tensor& local, const DTensorSpec& spec,
-    c10::intrusive_ptr<ShardedMeta> meta) {
-  ensure_registered();
-  auto t = at::detail::make_tensor<c10::TensorImpl>(
-      backend_keys(local), local.dtype(), local.device());
-  auto* impl = t.unsafeGetTensorImpl();
-  set_shape(impl, local, spec);
-  if (!meta->copy && !t.is_inference() && !local.is_inference()) {
-    impl->set_version_counter(local.unsafeGetTensorImpl()->version_counter());
-  }
-  auto extra = std::make_unique<c10::ExtraMeta>();
-  extra->custom_data_ptr_error_msg_ = data_pointer_error();
-  extra->custom_storage_error_msg_ = data_pointer_error();
-  extra->backend_meta_ = std::move(meta);
-  impl->*ImplAccess::extra_meta() = std::move(extra);
-  (impl->*ImplAccess::refuse_storage())();
-  if (local.is_conj()) {
-    impl->_set_conj(true);
-  }
-  if (local.is_neg()) {
-    impl->_set_neg(true);
-  }
-  return t;
+  target.copy_(source);
 }
 
 // Views compute with strides, so a copy of a whole tensor has the tensor's, and
@@ -90,8 +38,9 @@ at::Tensor moved(
   if (own_memory && value.strides() == at::IntArrayRef(strides)) {
     return value;
   }
-  return at::empty_strided(value.sizes(), strides, value.options())
-      .copy_(value);
+  at::Tensor copy = at::empty_strided(value.sizes(), strides, value.options());
+  write_once(copy, value);
+  return copy;
 }
 
 void refresh(Copy& copy) {
@@ -100,7 +49,8 @@ void refresh(Copy& copy) {
     if (shard.of) {
       refresh(*shard.of);
     }
-    copy.value.copy_(moved(shard.local, *shard.spec, copy.spec->placements()));
+    write_once(
+        copy.value, moved(shard.local, *shard.spec, copy.spec->placements()));
     copy.generation = shard.generation();
   }
 }
@@ -133,12 +83,14 @@ void check_shard(const at::Tensor& local, const DTensorSpec& spec) {
 
 }  // namespace
 
-at::Tensor wrap(const at::Tensor& local, const SpecPtr& spec, Shown shown) {
+at::Tensor wrap(
+    at::Tensor local, const SpecPtr& spec, Shown shown,
+    const c10::TensorImpl* like) {
   check_shard(local, *spec);
   return make_wrapper(
-      local, *spec,
       c10::make_intrusive<ShardedMeta>(
-          local, spec, std::move(shown.copy), std::move(shown.base)));
+          std::move(local), spec, std::move(shown.copy), std::move(shown.base)),
+      like);
 }
 
 at::Tensor wrap_replicated(
@@ -152,8 +104,8 @@ at::Tensor wrap_replicated(
 }
 
 at::Tensor wrap_view(
-    const at::Tensor& local, const SpecPtr& spec, const at::Tensor& source,
-    std::shared_ptr<Copy> copy) {
+    at::Tensor local, const SpecPtr& spec, const at::Tensor& source,
+    std::shared_ptr<Copy> copy, const c10::TensorImpl* like) {
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   if (!local.is_inference() && !meta->local.is_inference()) {
@@ -165,7 +117,7 @@ at::Tensor wrap_view(
   if (!shown.copy) {
     shown.base = meta->base ? meta->base : std::move(meta);
   }
-  at::Tensor view = wrap(local, spec, std::move(shown));
+  at::Tensor view = wrap(std::move(local), spec, std::move(shown), like);
   follow_source(view, source);
   return view;
 }
@@ -178,41 +130,16 @@ void settle(const ShardedMeta& meta) {
 at::Tensor wrap_shared(const at::Tensor& t) {
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       t.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
-  at::Tensor shared = make_wrapper(meta->local, *meta->spec, meta);
+  at::Tensor shared = make_wrapper(std::move(meta), t.unsafeGetTensorImpl());
   follow_source(shared, t);
   return shared;
 }
 
-void follow_source(const at::Tensor& view, const at::Tensor& source) {
-  if (view.is_inference() && !source.is_inference()) {
-    auto* impl = view.unsafeGetTensorImpl();
-    const at::Tensor& local = moving_meta_of(view).local;
-    impl->*ImplAccess::key_set() = source.key_set();
-    impl->_set_conj(local.is_conj());
-    impl->_set_neg(local.is_neg());
-    impl->set_version_counter(c10::VariableVersion(0));
-  }
-}
-
 void install(
     const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec) {
-  ensure_registered();
   check_shard(local, *spec);
-  auto* impl = t.unsafeGetTensorImpl();
-  auto keys = backend_keys(local);
-  if (!t.is_inference()) {
-    keys = keys | c10::getAutogradRelatedKeySetFromBackend(
-                      c10::BackendComponent::PrivateUse3Bit);
-  }
-  impl->*ImplAccess::key_set() = keys;
-  if (!t.is_inference() && !local.is_inference()) {
-    local.unsafeGetTensorImpl()->set_version_counter(impl->version_counter());
-  }
-  set_shape(impl, local, *spec);
-  impl->release_storage_and_set_meta_custom_data_ptr_error_msg_(
-      data_pointer_error());
-  impl->set_backend_meta(
-      c10::make_intrusive<ShardedMeta>(local, spec, nullptr, nullptr));
+  become_wrapper(
+      t, c10::make_intrusive<ShardedMeta>(local, spec, nullptr, nullptr));
 }
 
 const at::Tensor& fresh_local(const at::Tensor& t) {
@@ -234,7 +161,7 @@ std::shared_ptr<Copy> copy_of(const at::Tensor& t, const Placements& target) {
   for (const auto& known : cell->copies) {
     const std::shared_ptr<Copy> copy = known.lock();
     if (copy && copy->spec->placements() == target) {
-      copy->value.copy_(value);
+      write_once(copy->value, value);
       copy->generation = cell->generation();
       return copy;
     }

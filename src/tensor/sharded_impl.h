@@ -78,6 +78,11 @@ struct ShardedMeta final : c10::BackendMeta {
         spec(std::move(layout)),
         copy(std::move(seen)),
         base(std::move(shown)) {}
+  static void* operator new(size_t size);
+  static void* operator new(size_t, void* place) { return place; }
+  static void operator delete(void* block);
+  static void operator delete(void*, void*) {}
+
   const at::Tensor local;
   const SpecPtr spec;
   /// Set where `local` is a view into a copy of another tensor.
@@ -122,22 +127,20 @@ struct Shown {
 };
 
 /// Makes a sharded tensor of a shard. A replicated spec takes the shard's own
-/// strides and offset, so that views agree.
-at::Tensor wrap(const at::Tensor& local, const SpecPtr& spec, Shown shown = {});
+/// strides and offset, so that views agree. `like`: see wrapper.h.
+at::Tensor wrap(
+    at::Tensor local, const SpecPtr& spec, Shown shown = {},
+    const c10::TensorImpl* like = nullptr);
 /// Makes a replicated tensor of a plain one.
 at::Tensor wrap_replicated(
     const at::Tensor& local, const DeviceMesh& mesh, Shown shown = {});
 /// Makes a view of `source` of a local view: of its shard, or of a copy.
 at::Tensor wrap_view(
-    const at::Tensor& local, const SpecPtr& spec, const at::Tensor& source,
-    std::shared_ptr<Copy> copy = nullptr);
+    at::Tensor local, const SpecPtr& spec, const at::Tensor& source,
+    std::shared_ptr<Copy> copy = nullptr,
+    const c10::TensorImpl* like = nullptr);
 /// Makes a second tensor over the same meta.
 at::Tensor wrap_shared(const at::Tensor& t);
-
-/// Makes `view` a normal tensor where `source`, of which it is a view, is one:
-/// in inference mode new tensors are inference tensors, but views follow their
-/// source.
-void follow_source(const at::Tensor& view, const at::Tensor& source);
 
 /// Installs a new shard and spec in a tensor, sharded or plain.
 void install(const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec);

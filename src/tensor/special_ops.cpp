@@ -342,6 +342,7 @@ void find_special(const c10::OperatorName& name, OpTraits& traits) {
       traits.special = entry.kernel;
       traits.special_moves = entry.moves;
       traits.needs_no_data = entry.needs_no_data;
+      traits.shares_shard = entry.kernel == detach_kernel;
       return;
     }
   }

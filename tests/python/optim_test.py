@@ -143,7 +143,8 @@ def test_state_dicts_go_from_module_to_module(assign):
         assert all(tessera.is_dtensor(value) for value in state.values())
         other.load_state_dict(state, assign=assign)
         assert layouts(other) == layouts(module)
-        assert torch.equal(tessera.full_tensor(other(x)), tessera.full_tensor(module(x)))
+        assert torch.equal(tessera.full_tensor(other(x)),
+                           tessera.full_tensor(module(x)))
 
     tessera.run_ranks(2, body, deadline=60)
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Installs the package into a fresh venv as a user does, and runs README's snippet.
 
-  tests/python/pip_install.py [--work FOLDER]
+  tests/python/pip_install.py [--work FOLDER] [--venv FOLDER] [-- PIP-OPTIONS...]
 
-Takes long: the whole library is compiled. Part of `make check-long`.
+Takes long: the whole library is compiled. `-- -C build-dir=FOLDER` keeps the objects
+for another time. Part of `make check-long`.
 """
 import argparse
 import os
@@ -28,15 +29,15 @@ def readme_programs():
     return [block.code for block in blocks if snippets.is_python_program(block)]
 
 
-def install_and_run(work):
-    run(sys.executable, "-m", "venv", "--clear", work / "venv")
-    python = work / "venv/bin/python"
+def install_and_run(work, venv, options):
+    run(sys.executable, "-m", "venv", "--clear", venv)
+    python = venv / "bin/python"
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "-q"]
     run(*pip, TORCH, "numpy")
     clean = {k: v for k, v in os.environ.items()
              if k not in ("PYTHONPATH", "LD_LIBRARY_PATH", "Torch_DIR",
                           "CMAKE_PREFIX_PATH")}
-    run(*pip, ".", cwd=ROOT, env=clean)
+    run(*pip, *options, ".", cwd=ROOT, env=clean)
     programs = readme_programs()
     assert programs, "README.md has no Python program"
     # Elsewhere, so that nothing of the source tree is imported.
@@ -50,13 +51,15 @@ def install_and_run(work):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--work", type=pathlib.Path)
-    work = parser.parse_args().work
-    if work:
-        work.mkdir(parents=True, exist_ok=True)
-        return install_and_run(work.resolve())
+    parser.add_argument("--work", type=pathlib.Path, help="where programs run")
+    parser.add_argument("--venv", type=pathlib.Path, help="WORK/venv where left out")
+    parser.add_argument("options", nargs="*", help="for pip install")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        install_and_run(pathlib.Path(folder))
+        work = (arguments.work or pathlib.Path(folder)).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        venv = (arguments.venv or work / "venv").absolute()
+        install_and_run(work, venv, arguments.options)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ def sharded(placements="S(0)", requires_grad=False):
 def test_repr_shows_the_spec_and_the_shard():
     texts = on_ranks(lambda: (repr(sharded()), str(sharded()), f"{sharded()}"))
     assert all(text == texts[1][0] for text in texts[1])
-    assert texts[1][0].startswith("f32[6, 2] S(0) @ mesh(tp=2)\nrank 1 holds [3:6, 0:2]")
+    assert texts[1][0].startswith(
+        "f32[6, 2] S(0) @ mesh(tp=2)\nrank 1 holds [3:6, 0:2]")
     assert " 6   7" in texts[1][0]
 
 
@@ -63,7 +64,8 @@ def test_deepcopy_keeps_layout_gradient_and_class():
                 new.add_(1)
             assert not torch.equal(tessera.to_local(new), tessera.to_local(old))
         new = copy.deepcopy(leaf)
-        assert torch.equal(tessera.full_tensor(new.grad), tessera.full_tensor(leaf.grad))
+        assert torch.equal(tessera.full_tensor(new.grad),
+                           tessera.full_tensor(leaf.grad))
         assert new.note == ["mine"] and new.note is not leaf.note
         assert isinstance(copy.deepcopy(buffer), torch.nn.Buffer)
         pair = copy.deepcopy([leaf, leaf])

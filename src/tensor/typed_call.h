@@ -1,0 +1,367 @@
+// Calls without a stack.
+//
+// Note [Typed calls]
+// A boxed kernel serves every operator, but the dispatcher must pack the
+// arguments of each call into a stack for it, and unpack them again for the
+// call on shards. Operators whose C++ signature is a common one get a kernel of
+// that signature instead. It serves calls that were met before and run at once
+// (Note [A call that was met before]); everything else it packs and hands to
+// the boxed kernel, which alone knows the whole truth.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/IListRef.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <tensor/dispatch.h>
+#include <tensor/dispatch_cache.h>
+#include <tensor/ways.h>
+
+namespace tessera::detail {
+
+/// Calls f(t) for every tensor in an argument.
+template <class T, class F>
+void for_each_typed(const T& argument, F&& f) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    f(argument);
+  } else if constexpr (std::is_same_v<T, std::optional<at::Tensor>>) {
+    if (argument) {
+      f(*argument);
+    }
+  } else if constexpr (
+      std::is_same_v<T, at::TensorList> ||
+      std::is_same_v<T, at::ITensorListRef>) {
+    for (const at::Tensor& t : argument) {
+      f(t);
+    }
+  }
+}
+
+inline const at::Tensor& shard_of(const at::Tensor& t) {
+  return is_sharded(t) ? moving_meta_of(t).local : t;
+}
+
+/// What stands in for argument `number` in the call on this rank's shards. Its
+/// value lives as long as this does.
+template <class T>
+class LocalArgument {
+ public:
+  LocalArgument(const T& given, const Decision&, size_t) : given_(given) {}
+  const T& get() const { return given_; }
+
+ private:
+  const T& given_;
+};
+
+template <>
+class LocalArgument<at::Tensor> {
+ public:
+  LocalArgument(const at::Tensor& given, const Decision&, size_t)
+      : shard_(shard_of(given)) {}
+  // An operator that writes takes it as at::Tensor&, and changes its elements.
+  at::Tensor& get() const { return const_cast<at::Tensor&>(shard_); }
+
+ private:
+  const at::Tensor& shard_;
+};
+
+template <>
+class LocalArgument<std::optional<at::Tensor>> {
+ public:
+  LocalArgument(
+      const std::optional<at::Tensor>& given, const Decision&, size_t) {
+    if (given) {
+      shard_ = shard_of(*given);
+    }
+  }
+  const std::optional<at::Tensor>& get() const { return shard_; }
+
+ private:
+  std::optional<at::Tensor> shard_;
+};
+
+/// A list of tensors, of whatever C++ type.
+template <class List>
+class LocalTensors {
+ public:
+  LocalTensors(const List& given, const Decision&, size_t) {
+    for (const at::Tensor& t : given) {
+      shards_.push_back(shard_of(t));
+    }
+  }
+  List get() const { return at::TensorList(shards_); }
+
+ private:
+  c10::SmallVector<at::Tensor, 4> shards_;
+};
+
+template <>
+class LocalArgument<at::TensorList> : public LocalTensors<at::TensorList> {
+  using LocalTensors::LocalTensors;
+};
+template <>
+class LocalArgument<at::ITensorListRef>
+    : public LocalTensors<at::ITensorListRef> {
+  using LocalTensors::LocalTensors;
+};
+
+/// Sizes of a shard, where the decision names some.
+template <>
+class LocalArgument<at::IntArrayRef> {
+ public:
+  LocalArgument(at::IntArrayRef given, const Decision& decision, size_t number)
+      : list_(given) {
+    for (const auto& [n, list] : decision.local_lists) {
+      if (n == number) {
+        list_ = list;
+      }
+    }
+  }
+  at::IntArrayRef get() const { return list_; }
+
+ private:
+  at::IntArrayRef list_;
+};
+template <>
+class LocalArgument<c10::SymIntArrayRef> {
+ public:
+  LocalArgument(
+      c10::SymIntArrayRef given, const Decision& decision, size_t number)
+      : list_(given) {
+    for (const auto& [n, list] : decision.local_lists) {
+      if (n == number) {
+        list_ = c10::fromIntArrayRefKnownNonNegative(list);
+      }
+    }
+  }
+  c10::SymIntArrayRef get() const { return list_; }
+
+ private:
+  c10::SymIntArrayRef list_;
+};
+
+/// A call that runs at once: what its results need to know.
+struct DirectCall {
+  const c10::OperatorHandle& op;
+  const Decision& decision;
+  const at::Tensor* viewed = nullptr;
+
+  /// Wraps what the call on shards returned.
+  at::Tensor wrap_result(at::Tensor local, size_t result, size_t element) const;
+
+  template <class... T>
+  std::tuple<T...> wrap_results(std::tuple<T...> locals) const {
+    return [&]<size_t... I>(std::index_sequence<I...>) {
+      return std::tuple<T...>(
+          wrap_result(std::get<I>(std::move(locals)), I, 0)...);
+    }
+    (std::index_sequence_for<T...>{});
+  }
+  at::Tensor wrap_results(at::Tensor local) const {
+    return wrap_result(std::move(local), 0, 0);
+  }
+  std::vector<at::Tensor> wrap_results(std::vector<at::Tensor> locals) const {
+    for (size_t e = 0; e < locals.size(); ++e) {
+      locals[e] = wrap_result(std::move(locals[e]), 0, e);
+    }
+    return locals;
+  }
+};
+
+/// Returns the decision of a call that runs at once, or nullptr.
+const Decision* find_typed(const CallKey& key, ThreadDispatch& mine);
+/// Keeps the keys of calls on such shards.
+void keep_local_keys(const Decision& decision, c10::DispatchKeySet shards);
+
+template <class Signature>
+class TypedKernel;
+
+template <class R, class... A>
+class TypedKernel<R(A...)> final : public c10::OperatorKernel {
+ public:
+  TypedKernel(const c10::OperatorHandle& op, c10::BoxedKernel boxed)
+      : op_(op.typed<R(A...)>()), boxed_(std::move(boxed)) {}
+
+  R operator()(c10::DispatchKeySet keys, A... arguments) {
+    ThreadDispatch& mine = enter_kernel();
+    const OpTraits& traits = mine.traits.find(op_);
+    if constexpr (std::is_same_v<R(A...), at::Tensor(const at::Tensor&)>) {
+      if (traits.shares_shard && mine.dry_run == nullptr) {
+        mine.count_typed(1);
+        return wrap_shared(arguments...);
+      }
+    }
+    if (traits.special == nullptr && !traits.is_foreign &&
+        mine.dry_run == nullptr) {
+      CallKey key(op_.schema());
+      add_all(key, traits, indices, arguments...);
+      if (const Decision* decision = find_typed(key, mine)) {
+        if (key.has_variable()) {
+          watch(arguments...);
+        }
+        mine.count_typed(1);
+        at::AutoDispatchBelowADInplaceOrView below;
+        if constexpr (std::is_same_v<R, at::Tensor&>) {
+          run(*decision, indices, arguments...);
+          return write(arguments...);
+        } else if (decision->views.empty()) {
+          return DirectCall{op_, *decision}.wrap_results(
+              run(*decision, indices, arguments...));
+        } else if (auto result = view(traits, *decision, arguments...)) {
+          return *std::move(result);
+        }
+        mine.count_typed(-1);  // the boxed kernel counts it
+      }
+    }
+    return c10::impl::BoxedKernelWrapper<R(A...)>::call(
+        boxed_, op_, keys, std::forward<A>(arguments)...);
+  }
+
+ private:
+  static constexpr std::index_sequence_for<A...> indices = {};
+
+  template <size_t... I>
+  static void add_all(
+      CallKey& key, const OpTraits& traits, std::index_sequence<I...>,
+      const std::remove_cvref_t<A>&... arguments) {
+    (key.add_argument(traits.arguments[I], arguments), ...);
+  }
+
+  static void watch(const std::remove_cvref_t<A>&... arguments) {
+    (for_each_typed(
+         arguments,
+         [](const at::Tensor& t) {
+           if (is_sharded(t) && t.requires_grad()) {
+             watch_leaf(t);
+           }
+         }),
+     ...);
+  }
+
+  static at::Tensor& write(at::Tensor& written, const auto&...) {
+    after_write(written);
+    return written;
+  }
+  static at::Tensor& write(const at::Tensor&, const auto&...) {
+    TORCH_INTERNAL_ASSERT(false, "an operator that writes to no argument");
+  }
+
+  template <size_t... I>
+  R run(
+      const Decision& decision, std::index_sequence<I...>,
+      const std::remove_cvref_t<A>&... arguments) {
+    if (decision.local_keys.empty()) {
+      c10::DispatchKeySet keys;
+      (for_each_typed(
+           arguments,
+           [&keys](const at::Tensor& t) {
+             if (t.defined()) {
+               keys = keys | shard_of(t).key_set();
+             }
+           }),
+       ...);
+      keep_local_keys(decision, keys);
+    }
+    return op_.redispatch(
+        decision.local_keys,
+        LocalArgument<std::remove_cvref_t<A>>(arguments, decision, I).get()...);
+  }
+
+  // Returns nothing where the shard's own strides do not permit the view.
+  std::optional<R> view(
+      const OpTraits& traits, const Decision& decision,
+      const std::remove_cvref_t<A>&... arguments) {
+    DirectCall call{op_, decision};
+    size_t number = 0;
+    (find_viewed(call, traits.arguments[number++], arguments), ...);
+    try {
+      return call.wrap_results(run(decision, indices, arguments...));
+    } catch (const c10::Error&) {
+      return std::nullopt;
+    }
+  }
+
+  template <class T>
+  static void find_viewed(
+      DirectCall& call, const ArgumentTraits& traits, const T& argument) {
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      if (traits.viewed && is_sharded(argument)) {
+        call.viewed = &argument;
+      }
+    }
+  }
+
+  c10::TypedOperatorHandle<R(A...)> op_;
+  c10::BoxedKernel boxed_;
+};
+
+/// The same for operators that ATen expresses by others.
+template <class Signature>
+class TypedComposite;
+
+// Its entry in the table of an operator that ATen decomposes is that
+// decomposition: no backend has this key.
+constexpr c10::DispatchKey kUnusedKey = c10::DispatchKey::PrivateUse2;
+
+template <class R, class... A>
+class TypedComposite<R(A...)> final : public c10::OperatorKernel {
+ public:
+  TypedComposite(const c10::OperatorHandle& op, c10::BoxedKernel boxed)
+      : op_(op.typed<R(A...)>()), boxed_(std::move(boxed)) {}
+
+  R operator()(c10::DispatchKeySet keys, A... arguments) {
+    ThreadDispatch& mine = enter_kernel();
+    const OpTraits& traits = mine.traits.find(op_);
+    if (traits.special == nullptr && !traits.is_random &&
+        !traits.reads_values && are_on_one_mesh(arguments...)) {
+      mine.count_typed(1);
+      const PlainIsReplicated depth;
+      return op_.redispatch(
+          c10::DispatchKeySet(kUnusedKey), std::forward<A>(arguments)...);
+    }
+    return c10::impl::BoxedKernelWrapper<R(A...)>::call(
+        boxed_, op_, keys, std::forward<A>(arguments)...);
+  }
+
+ private:
+  // Tells whether nothing is left to check.
+  static bool are_on_one_mesh(const std::remove_cvref_t<A>&... arguments) {
+    const DeviceMesh* mesh = nullptr;
+    bool one = true;
+    (for_each_typed(
+         arguments,
+         [&](const at::Tensor& t) {
+           if (is_sharded(t)) {
+             const DeviceMesh& its = spec_of(t).mesh();
+             one = one && (mesh == nullptr || is_same(*mesh, its));
+             mesh = &its;
+           } else {
+             one = one && (!t.defined() || t.dim() == 0);
+           }
+         }),
+     ...);
+    return one && mesh != nullptr;
+  }
+
+  static bool is_same(const DeviceMesh& a, const DeviceMesh& b) {
+    return a == b && a.world().rank() == b.world().rank();
+  }
+
+  c10::TypedOperatorHandle<R(A...)> op_;
+  c10::BoxedKernel boxed_;
+};
+
+/// Returns a kernel of the operator's own signature, or nothing where that is
+/// no common one.
+std::optional<c10::KernelFunction> typed_kernel(
+    const c10::OperatorHandle& op, const c10::BoxedKernel& boxed);
+std::optional<c10::KernelFunction> typed_composite(
+    const c10::OperatorHandle& op, const c10::BoxedKernel& boxed);
+
+}  // namespace tessera::detail

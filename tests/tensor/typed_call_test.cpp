@@ -1,0 +1,300 @@
+// Calls without a stack: they are those of common signatures, give what boxed
+// ones give, and wrappers that are made of spare parts are whole.
+#include <harness/sharded_test.h>
+
+#include <functional>
+#include <thread>
+
+#include <tensor/dispatch_cache.h>
+
+namespace tessera {
+namespace {
+
+using testing::close;
+using testing::distinct;
+using testing::mesh_of;
+
+int64_t typed_calls() {
+  return detail::ThreadDispatch::here().typed_calls;
+}
+
+struct Call {
+  const char* name;
+  /// Gets [4, 6], [4, 6] and [6, 6].
+  std::function<at::Tensor(
+      const at::Tensor&, const at::Tensor&, const at::Tensor&)>
+      run;
+  /// Calls without a stack, counting those that ATen decomposes.
+  int64_t typed = 1;
+};
+
+using T = const at::Tensor&;
+
+// One for every signature.
+std::vector<Call> calls() {
+  return {
+      {"relu", [](T a, T, T) { return at::relu(a); }},
+      {"relu_", [](T a, T, T) { return a.clone().relu_(); }},
+      {"detach", [](T a, T, T) { return a.detach(); }},
+      {"t", [](T a, T, T) { return a.t(); }},
+      {"mm", [](T a, T, T w) { return at::mm(a, w); }},
+      {"add", [](T a, T b, T) { return at::add(a, b, 2); }},
+      {"mul_", [](T a, T b, T) { return a.clone().mul_(b); }},
+      {"add_", [](T a, T b, T) { return a.clone().add_(b, 3); }},
+      {"pow", [](T a, T, T) { return at::pow(a, 2); }},
+      {"mul by a number", [](T a, T, T) { return a.clone().mul_(2); }},
+      {"add a number", [](T a, T, T) { return at::add(a, 2, 3); }},
+      {"add a number in place", [](T a, T, T) { return a.clone().add_(2, 3); }},
+      {"where", [](T a, T b, T) { return at::where(a.gt(3), a, b); }, 2},
+      {"addcmul", [](T a, T b, T) { return at::addcmul(a, a, b, 2); }},
+      {"addcmul_", [](T a, T b, T) { return a.clone().addcmul_(a, b, 2); }},
+      {"addmm", [](T a, T b, T w) { return at::addmm(b, a, w, 2, 3); }},
+      {"transpose", [](T a, T, T) { return a.transpose(0, 1); }},
+      {"unsqueeze", [](T a, T, T) { return a.unsqueeze(1); }},
+      {"permute",
+       [](T a, T, T) {
+         return a.permute({1, 0});
+       }},
+      {"view",
+       [](T a, T, T) {
+         return a.view({4, 3, 2});
+       }},
+      {"expand",
+       [](T a, T, T) {
+         return a.expand({2, 4, 6});
+       }},
+      {"select", [](T a, T, T) { return a.select(1, 2); }},
+      {"slice", [](T a, T, T) { return a.slice(1, 1, 5, 2); }},
+      {"split", [](T a, T, T) { return a.split(2, 1)[1]; }},
+      {"_softmax", [](T a, T, T) { return at::_softmax(a, 1, false); }},
+      {"_softmax_backward_data",
+       [](T a, T b, T) {
+         return at::_softmax_backward_data(a, b, 1, at::kDouble);
+       }},
+      {"softmax", [](T a, T, T) { return at::softmax(a, 1); }, 2},
+      {"sum", [](T a, T, T) { return at::sum(a, at::kDouble); }},
+      {"sum of a dim", [](T a, T, T) { return at::sum(a, {1}, true); }},
+      {"gelu", [](T a, T, T) { return at::gelu(a, "tanh"); }},
+      {"gelu_backward",
+       [](T a, T b, T) { return at::gelu_backward(a, b, "tanh"); }},
+      {"cat",
+       [](T a, T b, T) {
+         return at::cat({a, b}, 1);
+       }},
+      {"stack",
+       [](T a, T b, T) {
+         return at::stack({a, b}, 1);
+       }},
+      {"native_layer_norm",
+       [](T a, T, T w) {
+         return std::get<0>(
+             at::native_layer_norm(a, {6}, w.select(0, 1), {}, 1e-5));
+       },
+       2},
+      {"native_layer_norm_backward",
+       [](T a, T b, T w) {
+         const auto mean = b.sum({1}, true);
+         return std::get<1>(at::native_layer_norm_backward(
+             a, b, {6}, mean, mean, w.select(0, 1), {}, {true, true, false}));
+       },
+       3},
+      {"layer_norm", [](T a, T, T) { return at::layer_norm(a, {6}); }, 2},
+      {"linear", [](T a, T, T w) { return at::linear(a, w); }, 3},
+  };
+}
+
+struct Operands {
+  at::Tensor a = distinct({4, 6});
+  at::Tensor b = distinct({4, 6}).add(0.5);
+  at::Tensor w = distinct({6, 6}).sub(9);
+};
+
+TEST(TypedCall, EverySignatureIsServedAndRight) {
+  run_ranks(2, [] {
+    const DeviceMesh mesh = mesh_of({2});
+    const Operands plain;
+    for (const Placement& placement : {Placement(Shard(0)), Replicate()}) {
+      const at::Tensor a = distribute_tensor(plain.a, mesh, {placement});
+      const at::Tensor b = distribute_tensor(plain.b, mesh, {placement});
+      const at::Tensor w = distribute_tensor(plain.w, mesh, {Replicate()});
+      for (const Call& call : calls()) {
+        SCOPED_TRACE(call.name);
+        const at::Tensor expected = call.run(plain.a, plain.b, plain.w);
+        call.run(a, b, w);  // is decided
+        const int64_t before = typed_calls();
+        const at::Tensor result = call.run(a, b, w);
+        EXPECT_GE(typed_calls() - before, call.typed);
+        ASSERT_TRUE(close(full_tensor(result), expected));
+        EXPECT_EQ(result.strides(), expected.strides());
+        EXPECT_EQ(result.is_contiguous(), expected.is_contiguous());
+        EXPECT_EQ(
+            result.is_non_overlapping_and_dense(),
+            expected.is_non_overlapping_and_dense());
+      }
+    }
+  });
+}
+
+TEST(TypedCall, ResultsOnUnevenAndEmptyShardsAreRight) {
+  run_ranks(3, [] {
+    const DeviceMesh mesh = mesh_of({3});
+    for (const int64_t rows : {1, 2, 4, 5}) {
+      const at::Tensor plain = distinct({rows, 6});
+      const at::Tensor a = distribute_tensor(plain, mesh, {Shard(0)});
+      for (int i = 0; i < 3; ++i) {
+        ASSERT_TRUE(close(full_tensor(at::add(a, a)), plain + plain));
+        ASSERT_TRUE(
+            close(full_tensor(a.view({rows, 2, 3})), plain.view({rows, 2, 3})));
+        ASSERT_TRUE(close(full_tensor(at::sum(a, {0})), plain.sum(0)));
+      }
+    }
+  });
+}
+
+TEST(TypedCall, OtherStaticArgumentsMeetOtherDecisions) {
+  run_ranks(2, [] {
+    const DeviceMesh mesh = mesh_of({2});
+    const at::Tensor plain = distinct({4, 6});
+    const at::Tensor a = distribute_tensor(plain, mesh, {Shard(0)});
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(close(full_tensor(a.view({4, 6, 1})), plain.view({4, 6, 1})));
+      EXPECT_TRUE(close(full_tensor(a.view({4, 1, 6})), plain.view({4, 1, 6})));
+      EXPECT_TRUE(close(full_tensor(at::sum(a, {1})), plain.sum(1)));
+      EXPECT_TRUE(close(full_tensor(at::sum(a, {0})), plain.sum(0)));
+      EXPECT_TRUE(
+          close(full_tensor(at::sum(a, {1}, true)), plain.sum(1, true)));
+      EXPECT_TRUE(close(full_tensor(a.select(1, 0)), plain.select(1, 0)));
+      EXPECT_TRUE(close(full_tensor(a.select(1, 5)), plain.select(1, 5)));
+      EXPECT_TRUE(
+          close(full_tensor(at::gelu(a, "tanh")), at::gelu(plain, "tanh")));
+      EXPECT_TRUE(
+          close(full_tensor(at::gelu(a, "none")), at::gelu(plain, "none")));
+    }
+  });
+}
+
+TEST(TypedCall, AViewThatTheShardDoesNotPermitIsTakenOfACopy) {
+  run_ranks(2, [] {
+    const DeviceMesh mesh = mesh_of({2});
+    // The shard lies otherwise in memory than the global strides say.
+    const at::Tensor shard = distinct({6, 2}).t();
+    const at::Tensor a = from_local(shard, mesh, {Shard(0)});
+    const at::Tensor plain = full_tensor(a).contiguous();
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(close(
+          full_tensor(a.contiguous().view({4, 2, 3})), plain.view({4, 2, 3})));
+      ASSERT_TRUE(
+          close(full_tensor(a.reshape({4, 2, 3})), plain.view({4, 2, 3})));
+    }
+  });
+}
+
+TEST(TypedCall, MixesOfPlainAndShardedAreRefusedEveryTime) {
+  run_ranks(2, [] {
+    const DeviceMesh mesh = mesh_of({2});
+    const at::Tensor plain = distinct({4, 6});
+    const at::Tensor a = distribute_tensor(plain, mesh, {Shard(0)});
+    at::add(a, a);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_ERROR("plain", at::add(a, plain));
+      EXPECT_ERROR("plain", at::linear(a, plain.view({4, 6})));
+    }
+  });
+}
+
+TEST(TypedCall, GradientsFlow) {
+  run_ranks(2, [] {
+    const DeviceMesh mesh = mesh_of({2});
+    for (int i = 0; i < 3; ++i) {
+      const at::Tensor p = distinct({6, 6}).requires_grad_();
+      const at::Tensor w =
+          distribute_tensor(p.detach(), mesh, {Shard(0)}).requires_grad_();
+      const at::Tensor x = distinct({4, 6});
+      const at::Tensor plain = at::gelu(at::linear(x, p)).t().sum(0).sum();
+      const at::Tensor sharded =
+          at::gelu(at::linear(distribute_tensor(x, mesh, {Replicate()}), w))
+              .t()
+              .sum(0)
+              .sum();
+      plain.backward();
+      sharded.backward();
+      EXPECT_TRUE(close(full_tensor(w.grad()), p.grad()));
+      EXPECT_EQ(placements(w.grad()), placements(w));
+    }
+  });
+}
+
+TEST(Wrappers, OfSparePartsHaveTheErrorTexts) {
+  run_ranks(1, [] {
+    const DeviceMesh mesh = mesh_of({1});
+    for (int i = 0; i < 200; ++i) {
+      const at::Tensor a = ones({2, 2}, mesh, {Shard(0)});
+      const at::Tensor b = a + a;
+      if (i % 50 == 49) {
+        EXPECT_ERROR("to_local", b.data_ptr());
+        EXPECT_ERROR("full_tensor", b.storage());
+      }
+    }
+  });
+}
+
+TEST(Wrappers, HaveVersionsOfTheirShards) {
+  run_ranks(1, [] {
+    const DeviceMesh mesh = mesh_of({1});
+    for (int i = 0; i < 3; ++i) {
+      const at::Tensor a = ones({2, 2}, mesh, {Shard(0)}) + 1;
+      const auto before = a._version();
+      a.add_(1);
+      EXPECT_EQ(a._version(), before + 1);
+      EXPECT_EQ(to_local(a)._version(), a._version());
+      const at::Tensor view = a.t();
+      view.mul_(2);
+      EXPECT_EQ(a._version(), before + 2);
+    }
+  });
+}
+
+TEST(Wrappers, OfInferenceModeAreInferenceTensors) {
+  run_ranks(1, [] {
+    const DeviceMesh mesh = mesh_of({1});
+    const at::Tensor a = ones({2, 2}, mesh, {Shard(0)});
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_FALSE((a + a).is_inference());
+      const c10::InferenceMode mode;
+      const at::Tensor b = a + a;
+      EXPECT_TRUE(b.is_inference());
+      EXPECT_FALSE(a.t().is_inference());
+      EXPECT_TRUE(b.t().is_inference());
+    }
+  });
+}
+
+TEST(Wrappers, MayDieAfterTheirThreadsData) {
+  run_simulated({.rank = 0, .size = 1}, [] {
+    // Made before the thread's spare parts are, so it ends after them.
+    static thread_local at::Tensor late;
+    const DeviceMesh mesh = mesh_of({1});
+    late = ones({2, 2}, mesh, {Shard(0)}) + 1;
+  });
+}
+
+TEST(Wrappers, MayDieOnAnotherThread) {
+  run_ranks(2, [] {
+    const DeviceMesh mesh = mesh_of({2});
+    for (int i = 0; i < 20; ++i) {
+      std::vector<at::Tensor> many;
+      for (int k = 0; k < 100; ++k) {
+        many.push_back(ones({2, 2}, mesh, {Shard(0)}) + k);
+      }
+      std::thread([moved = std::move(many)]() mutable {
+        moved.clear();
+      }).join();
+    }
+    EXPECT_TRUE(close(
+        full_tensor(ones({2, 2}, mesh, {Shard(0)}) + 1),
+        at::full({2, 2}, 2.0, at::kFloat)));
+  });
+}
+
+}  // namespace
+}  // namespace tessera
