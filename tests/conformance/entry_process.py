@@ -88,6 +88,7 @@ class EntryProcess:
                           os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             os.dup2(log, 1)
             os.dup2(log, 2)
+            sys.stdout = sys.stderr = os.fdopen(log, "w", buffering=1)
             faulthandler.register(signal.SIGUSR1, all_threads=True)
             sys.setswitchinterval(1e-4)
             torch.set_num_threads(1)
