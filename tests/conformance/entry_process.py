@@ -64,6 +64,7 @@ class EntryProcess:
         self.page = mmap.mmap(-1, 16)
         self.result = EntryResult(name)
         self.restarts = 0
+        self.cases: list[str] = []
         self.begun = time.monotonic()
         self.fork(0)
 
@@ -137,11 +138,11 @@ class EntryProcess:
     def died(self, kind: str, text: str) -> bool:
         self.read_report()
         index = self.done_cases()
+        known = len(self.cases)
         self.result.failures.append({
-            "case": f"{self.name}#, case number {index}", "rank": -1,
-            "phase": "process", "kind": kind, "text": text, "index": index})
+            "case": self.cases[index] if index < known else f"{self.name}#",
+            "rank": -1, "phase": "process", "kind": kind, "text": text})
         self.restarts += 1
-        known = self.result.plan.get("combinations", 0)
         if self.restarts > RESTARTS or index + 1 >= known:
             self.result.given_up = index + 1 < known
             return self.end()
@@ -158,6 +159,8 @@ class EntryProcess:
             what = fields.pop("what")
             if what == "plan":
                 result.plan = fields
+            elif what == "cases":
+                self.cases = fields["names"]
             elif what == "failure":
                 result.failures.append(fields)
             elif what == "case":

@@ -104,6 +104,7 @@ class EntryRun:
                    tensors=max((len(t) for t in self.tensors), default=0),
                    gradients=sum(bool(e and e.gradients)
                                  for e in self.expected.values()))
+        self.write(what="cases", names=[str(c) for c in cases])
         if self.kind == "excluded":
             if numbers:
                 self.fail(None, Difference(

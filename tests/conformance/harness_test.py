@@ -80,6 +80,7 @@ def test_other_cases_run_behind_a_crash(tmp_path) -> None:
 
     result = results_of(crash_once, tmp_path)
     assert [f["kind"] for f in result.failures] == ["crash"]
+    assert parse_case(result.failures[0]["case"]).entry == "exp"
     assert result.passed == result.plan["combinations"] - 1
 
 
