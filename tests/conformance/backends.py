@@ -178,6 +178,15 @@ class DTensorBackend(Backend):
     def is_sharded(self, value):
         return isinstance(value, self.api.DTensor)
 
+    def implicit_replication(self):
+        # Its own guard ends for all threads when the first rank leaves it; an entry
+        # has a process to itself, so here it never ends.
+        self.api.DTensor._op_dispatcher._allow_implicit_replication = True
+        return contextlib.nullcontext()
+
+    def replicated_random(self):
+        return self.implicit_replication()
+
     def represents(self, tensor, value):
         whole = tensor.detach().full_tensor()
         return whole.shape == value.shape and torch.equal(

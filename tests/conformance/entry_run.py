@@ -102,8 +102,7 @@ class EntryRun:
                    all_samples=len(self.samples), refused=len(refused),
                    combinations=len(cases), uneven=uneven,
                    tensors=max((len(t) for t in self.tensors), default=0),
-                   gradients=sum(bool(e and e.gradients)
-                                 for e in self.expected.values()))
+                   gradients=[n for n in numbers if self.expected[n].gradients])
         self.write(what="cases", names=[str(c) for c in cases])
         if self.kind == "excluded":
             if numbers:
