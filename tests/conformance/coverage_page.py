@@ -62,7 +62,8 @@ def load(path: pathlib.Path) -> tuple[dict, list[EntryResult]]:
 
 def summary_rows(ours: dict, theirs: dict) -> list[str]:
     names = {
-        "entries": "entries with float32", "excluded": "excluded", "testable": "testable",
+        "entries": "entries with float32", "excluded": "excluded",
+        "testable": "testable",
         "pass": "**pass**", "error": "error", "wrong": "wrong", "hang": "hang",
         "crash": "crash", "combinations": "combinations",
         "uneven": "... planned with uneven shards",
@@ -106,7 +107,8 @@ def entry_rows(ours: list[EntryResult], theirs: list[EntryResult]) -> list[str]:
     for r in ours:
         rows.append(
             f"| `{r.name}` | {len(r.samples_run)} | {r.tried()} | "
-            f"{verdict(r)} | {r.fallback_cases or ''} | {verdict(others.get(r.name))} |")
+            f"{verdict(r)} | {r.fallback_cases or ''} | "
+            f"{verdict(others.get(r.name))} |")
     return rows
 
 
