@@ -268,8 +268,14 @@ std::optional<c10::KernelFunction> typed_kernel(
 
 std::optional<c10::KernelFunction> typed_composite(
     const c10::OperatorHandle& op, const c10::BoxedKernel& boxed) {
-  if (op.hasKernelForDispatchKey(kUnusedKey)) {
-    return std::nullopt;
+  // On an unused backend these would win over the composite kernel.
+  using Key = c10::DispatchKey;
+  for (const Key key :
+       {kUnusedKey, Key::CompositeExplicitAutograd,
+        Key::CompositeExplicitAutogradNonFunctional}) {
+    if (op.hasKernelForDispatchKey(key)) {
+      return std::nullopt;
+    }
   }
   return make<TypedComposite>(op, boxed, Signatures{});
 }
