@@ -75,14 +75,11 @@ class EntryRun:
         """Makes samples, cases and expectations."""
         self.samples = entries.all_samples(self.name, self.op, self.plan.seed)
         self.tensors = [entries.tensors_of(s) for s in self.samples]
-        if self.plan.only:
-            numbers, cases = [self.plan.only.sample], [self.plan.only]
-            refused = self.expect(numbers)
-        else:
-            numbers = entries.chosen_samples(self.samples, self.plan.samples)
-            refused = self.expect(numbers)
-            numbers = [n for n in numbers if n not in refused]
-            cases = self.choose_cases(numbers)
+        numbers = entries.chosen_samples(self.samples, self.plan.samples)
+        cases = [self.plan.only] if self.plan.only else self.choose_cases(numbers)
+        refused = self.expect(sorted({c.sample for c in cases}))
+        cases = [c for c in cases if c.sample not in refused]
+        numbers = sorted({c.sample for c in cases})
         if first_time:
             self.describe(cases, numbers, refused)
         return [] if self.kind == "excluded" else cases
