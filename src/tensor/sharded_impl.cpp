@@ -1,6 +1,7 @@
 #include <tensor/sharded_impl.h>
 
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <tensor/execute.h>
 #include <tensor/movement.h>
@@ -87,6 +88,10 @@ at::Tensor wrap(
     at::Tensor local, const SpecPtr& spec, Shown shown,
     const c10::TensorImpl* like) {
   check_shard(local, *spec);
+  if (local._is_zerotensor()) {
+    // Zeros of a derivative formula, which have no memory.
+    local = at::zeros(local.sizes(), local.options());
+  }
   return make_wrapper(
       c10::make_intrusive<ShardedMeta>(
           std::move(local), spec, std::move(shown.copy), std::move(shown.base)),
