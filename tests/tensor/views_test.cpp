@@ -303,7 +303,8 @@ TEST(Views, OfExpandedTensorsThatMustBeCopied) {
       auto x = distribute_tensor(counting({4}), mesh, parse_placements(layout));
       auto p = counting({4});
       const auto turned = [](const at::Tensor& t) {
-        return t.unsqueeze(1).expand({4, 3}).t().reshape({3, 2, 2}).view({12});
+        return t.unsqueeze(1).expand({4, 3}).t().reshape({3, 2, 2}).reshape(
+            {12});
       };
       EXPECT_TRUE(same(turned(x), turned(p)));
       const auto seen = x.unsqueeze(1).expand({4, 3}).view({2, 2, 3});
