@@ -240,7 +240,7 @@ TEST(TypedCall, ZerosWithoutMemoryMeetNoKeysOfOthers) {
         const at::Tensor local = to_local(w * x);
         (zero ? local.sgn() : local * 1).sum().backward();
         const at::Tensor wanted =
-            zero ? at::zeros({4, 6}, at::kDouble) : distinct({4, 6});
+            zero ? at::zeros({4, 6}, testing::f64()) : distinct({4, 6});
         EXPECT_TRUE(close(w.grad(), wanted)) << zero_first << " " << i;
       }
     }
@@ -266,7 +266,8 @@ TEST(TypedCall, ANumberOnAnotherDeviceIsAnErrorAndNothingMore) {
     for (int i = 0; i < 3; ++i) {
       const at::Tensor wrong = at::empty({}, at::kMeta);
       EXPECT_NE(testing::error_of([&] { full_tensor(a + wrong); }), "");
-      EXPECT_TRUE(close(a + at::ones({}), at::full({4, 6}, 2.0, at::kFloat)));
+      EXPECT_TRUE(
+          close(a + at::ones({}), at::full({4, 6}, 2.0, testing::f32())));
     }
   });
 }
@@ -339,7 +340,7 @@ TEST(Wrappers, MayDieOnAnotherThread) {
     }
     EXPECT_TRUE(close(
         full_tensor(ones({2, 2}, mesh, {Shard(0)}) + 1),
-        at::full({2, 2}, 2.0, at::kFloat)));
+        at::full({2, 2}, 2.0, testing::f32())));
   });
 }
 
