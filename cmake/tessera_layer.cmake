@@ -26,6 +26,13 @@ function(tessera_headers_alone target)
     tessera_warnings ${target})
 endfunction()
 
+# Calls inside a library need no table that other libraries could change.
+include(CheckLinkerFlag)
+check_linker_flag(CXX LINKER:-Bsymbolic-functions TESSERA_HAS_DIRECT_CALLS)
+if(TESSERA_HAS_DIRECT_CALLS)
+  set(TESSERA_DIRECT_CALLS LINKER:-Bsymbolic-functions)
+endif()
+
 function(tessera_layer name)
   cmake_parse_arguments(arg "" "" "HEADERS;SOURCES;DEPENDS;LINK" ${ARGN})
   set(target tessera_${name})
@@ -40,7 +47,8 @@ function(tessera_layer name)
     BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${arg_HEADERS})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_link_options(${target} PRIVATE ${TESSERA_NO_UNDEFINED})
+  target_link_options(${target} PRIVATE ${TESSERA_NO_UNDEFINED}
+    ${TESSERA_DIRECT_CALLS})
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:tessera_warnings>)
   list(TRANSFORM arg_DEPENDS PREPEND tessera_)
   target_link_libraries(${target} PUBLIC ${arg_DEPENDS} ${arg_LINK})

@@ -134,9 +134,9 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
         if (key->has_variable()) {
           watch_leaves(call);
         }
-        // LibTorch's kernels on shards decide nothing, so the entry stays.
-        const DecisionPtr held = traits.is_foreign ? *known : nullptr;
-        return run_direct(call, traits, held ? *held : **known);
+        // Held, since a kernel on shards may be anybody's and call us again.
+        const DecisionPtr held = *known;
+        return run_direct(call, traits, *held);
       }
       decision = *known;
     }
@@ -323,7 +323,7 @@ class Registry {
     // The dispatcher replays all known operators to a new listener.
     handles_.push_back(
         dispatcher.addRegistrationListener(std::make_unique<Listener>(*this)));
-    late_.clear();
+    has_scanned_ = true;
   }
 
   void add_operator(const OperatorHandle& op) {
@@ -335,12 +335,15 @@ class Registry {
     }
     if (op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
       const auto boxed = BoxedKernel::makeFromFunction<&composite_kernel>();
-      add(name, kShardedKey, typed_composite(op, boxed), boxed);
-      add(name, kShardedAutogradKey, typed_composite(op, boxed), boxed);
+      const auto typed = [&] {
+        return may_be_typed() ? typed_composite(op, boxed) : std::nullopt;
+      };
+      add(name, kShardedKey, typed(), boxed);
+      add(name, kShardedAutogradKey, typed(), boxed);
       return;
     }
     const auto boxed = BoxedKernel::makeFromFunction<&backend_kernel>();
-    auto typed = typed_kernel(op, boxed);
+    auto typed = may_be_typed() ? typed_kernel(op, boxed) : std::nullopt;
     if (typed ||
         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
         op.hasKernelForDispatchKey(
@@ -348,6 +351,10 @@ class Registry {
       add(name, kShardedKey, std::move(typed), boxed);
     }
   }
+
+  // Operators that were there before us are LibTorch's, or stay as they are;
+  // a late one may be removed and defined again with another signature.
+  bool may_be_typed() const { return !has_scanned_; }
 
   // Returns the queue; an empty one means that no operator is late any more.
   std::vector<c10::OperatorName> take_late() {
@@ -377,6 +384,7 @@ class Registry {
   std::mutex mutex_;   // guards the queue; taken under the dispatcher's lock
   std::set<std::pair<c10::OperatorName, DispatchKey>, ByName> added_;
   std::vector<c10::OperatorName> late_;
+  bool has_scanned_ = false;
   std::vector<c10::RegistrationHandleRAII> handles_;
   std::unique_ptr<torch::Library> aten_;
 };

@@ -7,6 +7,15 @@
 
 namespace tessera::detail {
 
+namespace {
+
+// Marks of values that are not what memory holds: conjugated, negated, zero.
+constexpr auto kLazyKeys = c10::DispatchKeySet(
+    {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
+     c10::DispatchKey::ZeroTensor});
+
+}  // namespace
+
 CallKey::CallKey(const OpCall& call, const OpTraits& traits) {
   add(reinterpret_cast<uintptr_t>(&call.schema()));
   for (size_t i = 0; i < call.size(); ++i) {
@@ -43,15 +52,16 @@ void CallKey::add_tensor(const at::Tensor& t) {
   if (is_sharded(t)) {
     const ShardedMeta& meta = moving_meta_of(t);
     const at::Tensor& local = meta.local;
-    simple_ = simple_ && !meta.pending && !meta.copy && !local.is_conj() &&
-              !local.is_neg();
+    simple_ = simple_ && !meta.pending && !meta.copy &&
+              !local.key_set().has_any(kLazyKeys);
     variable_ = variable_ || t.requires_grad();
     add(reinterpret_cast<uintptr_t>(meta.spec.get()));
   } else if (!t.defined()) {
     add(kUndefined);
   } else if (t.dim() == 0) {
     add(kNumber | static_cast<uint64_t>(t.scalar_type()) << 8 |
-        uint64_t{t.unsafeGetTensorImpl()->is_wrapped_number()} << 16);
+        uint64_t{t.unsafeGetTensorImpl()->is_wrapped_number()} << 16 |
+        static_cast<uint64_t>(t.device().type()) << 24);
   } else {
     simple_ = false;
     add_plain(t);
@@ -94,11 +104,13 @@ void CallKey::add_static(const c10::IValue& value) {
 }
 
 void CallKey::add_typed(const at::Scalar& value) {
-  if (value.isFloatingPoint()) {
+  if (value.isSymbolic()) {
+    complete_ = false;
+  } else if (value.isFloatingPoint()) {
     add_typed(value.toDouble());
   } else if (value.isBoolean()) {
     add_typed(value.toBool());
-  } else if (value.isIntegral(/*includeBool=*/false) && !value.isSymInt()) {
+  } else if (value.type() == at::kLong) {
     add_typed(value.toLong());
   } else {
     complete_ = false;
@@ -135,6 +147,7 @@ struct ThreadDispatch::Owner {
   Owner(const Owner&) = delete;
   Owner& operator=(const Owner&) = delete;
   ~Owner() {
+    owned.cache.clear();  // its wrappers give their memory back
     mine = nullptr;
     is_over = true;
   }

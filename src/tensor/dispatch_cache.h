@@ -186,7 +186,7 @@ class DispatchCache {
 
 /// How much of what died a thread keeps to use it again. Nothing, where a
 /// sanitizer must see every end.
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__)
 constexpr size_t kMostSpare = 0;
 #else
 constexpr size_t kMostSpare = 64;

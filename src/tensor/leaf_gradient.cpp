@@ -81,10 +81,11 @@ class PlacementHook final : public FunctionPreHook {
       return gradients;
     }
     const at::Tensor owner{std::move(leaf)};
-    torch::autograd::variable_list placed = gradients;
-    if (is_sharded(owner) && !is_in_place(placed[0], owner)) {
-      placed[0] = place_gradient(placed[0], owner, last_);
+    if (!is_sharded(owner) || is_in_place(gradients[0], owner)) {
+      return gradients;
     }
+    torch::autograd::variable_list placed = gradients;
+    placed[0] = place_gradient(placed[0], owner, last_);
     return placed;
   }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include <ATen/core/enum_tag.h>
 #include <tensor/decompositions.h>
@@ -170,14 +171,14 @@ uint64_t traits_generation() {
 const OpTraits& TraitsCache::find_slowly(const c10::OperatorHandle& op) {
   const uint64_t now = traits_generation();
   if (generation_ != now) {
-    traits_.clear();
+    old_ = std::exchange(traits_, {});
     slots_ = {};
     generation_ = now;
   }
   const c10::FunctionSchema* schema = &op.schema();
-  auto [it, missing] = traits_.try_emplace(schema);
-  if (missing) {
-    it->second = find_traits(op);
+  auto it = traits_.find(schema);
+  if (it == traits_.end()) {
+    it = traits_.emplace(schema, find_traits(op)).first;
   }
   slots_[slot_of(schema)] = {schema, &it->second};
   return it->second;

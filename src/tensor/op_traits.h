@@ -93,7 +93,9 @@ class TraitsCache {
   static constexpr size_t kSlots = 256;
   uint64_t generation_ = 0;
   std::array<Slot, kSlots> slots_;
-  std::unordered_map<const c10::FunctionSchema*, OpTraits> traits_;
+  using Traits = std::unordered_map<const c10::FunctionSchema*, OpTraits>;
+  Traits traits_;
+  Traits old_;  // a call that is running may use them still
 };
 
 /// Returns the traits of an operator.

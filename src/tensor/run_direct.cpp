@@ -48,19 +48,13 @@ void take_shards(const OpCall& call, const OpTraits& traits, Kept& kept) {
   }
 }
 
-// Calls the operator on shards. Their keys are those of the first such call, so
-// that the dispatcher need not ask every argument again.
+// Calls the operator on shards.
 void call_on_shards(const OpCall& call, const Decision& decision) {
-  if (decision.local_keys.empty()) {
-    c10::DispatchKeySet keys;
-    call.for_each_argument_tensor([&](const at::Tensor& t) {
-      if (t.defined()) {
-        keys = keys | t.key_set();
-      }
-    });
-    keep_local_keys(decision, keys);
+  LocalKeys keys(decision);
+  if (keys.are_unknown()) {
+    call.for_each_argument_tensor([&](const at::Tensor& t) { keys.add(t); });
   }
-  call.op().redispatchBoxed(decision.local_keys, call.stack());
+  call.op().redispatchBoxed(keys.get(), call.stack());
 }
 
 // Returns false, and leaves the arguments, where the shard's own strides do not

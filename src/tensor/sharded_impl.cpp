@@ -1,6 +1,7 @@
 #include <tensor/sharded_impl.h>
 
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <tensor/execute.h>
 #include <tensor/movement.h>
@@ -76,7 +77,7 @@ std::shared_ptr<ShardCell> cell_of(const ShardedMeta& meta) {
 }
 
 void check_shard(const at::Tensor& local, const DTensorSpec& spec) {
-  TORCH_INTERNAL_ASSERT_DEBUG_ONLY(
+  TORCH_INTERNAL_ASSERT(
       local.sizes() == at::IntArrayRef(spec.local_shape()), "shard of ",
       to_string(spec), " has shape ", local.sizes());
 }
@@ -86,7 +87,13 @@ void check_shard(const at::Tensor& local, const DTensorSpec& spec) {
 at::Tensor wrap(
     at::Tensor local, const SpecPtr& spec, Shown shown,
     const c10::TensorImpl* like) {
-  check_shard(local, *spec);
+  if (like == nullptr) {  // else it was compared to find that one
+    check_shard(local, *spec);
+  }
+  if (local._is_zerotensor()) {
+    // Zeros of a derivative formula, which have no memory.
+    local = at::zeros(local.sizes(), local.options());
+  }
   return make_wrapper(
       c10::make_intrusive<ShardedMeta>(
           std::move(local), spec, std::move(shown.copy), std::move(shown.base)),

@@ -27,4 +27,17 @@ auto make_node(Arguments&&... arguments) {
   }
 }
 
+/// Removes from an ExtraMeta what belongs to one tensor.
+template <class Meta>
+void forget_tensor(Meta& meta) {
+  meta.backend_meta_.reset();
+  if constexpr (requires { meta.named_tensor_meta_; }) {
+    meta.named_tensor_meta_.reset();
+  }
+  if constexpr (requires { meta.fake_device_; }) {
+    meta.fake_device_.reset();
+    meta.fake_tensor_mode_.reset();
+  }
+}
+
 }  // namespace tessera::detail

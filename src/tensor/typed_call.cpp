@@ -249,16 +249,12 @@ at::Tensor DirectCall::wrap_result(
              : wrap(std::move(local), known.spec, {}, known.shape.get());
 }
 
-const Decision* find_typed(const CallKey& key, ThreadDispatch& mine) {
+DecisionPtr find_typed(const CallKey& key, ThreadDispatch& mine) {
   if (!key.is_simple() || !key.is_complete()) {
     return nullptr;
   }
   const DecisionPtr* known = mine.cache.find(key);
-  return known != nullptr && (*known)->is_typed ? known->get() : nullptr;
-}
-
-void keep_local_keys(const Decision& decision, c10::DispatchKeySet shards) {
-  decision.local_keys = shards & c10::after_ADInplaceOrView_keyset;
+  return known != nullptr && (*known)->is_typed ? *known : nullptr;
 }
 
 std::optional<c10::KernelFunction> typed_kernel(
@@ -268,8 +264,14 @@ std::optional<c10::KernelFunction> typed_kernel(
 
 std::optional<c10::KernelFunction> typed_composite(
     const c10::OperatorHandle& op, const c10::BoxedKernel& boxed) {
-  if (op.hasKernelForDispatchKey(kUnusedKey)) {
-    return std::nullopt;
+  using c10::DispatchKey;
+  // Another kernel would stand in the entry of the unused key.
+  for (const DispatchKey key :
+       {kUnusedKey, DispatchKey::CompositeExplicitAutograd,
+        DispatchKey::CompositeExplicitAutogradNonFunctional}) {
+    if (op.hasKernelForDispatchKey(key)) {
+      return std::nullopt;
+    }
   }
   return make<TypedComposite>(op, boxed, Signatures{});
 }

@@ -176,9 +176,30 @@ struct DirectCall {
 };
 
 /// Returns the decision of a call that runs at once, or nullptr.
-const Decision* find_typed(const CallKey& key, ThreadDispatch& mine);
-/// Keeps the keys of calls on such shards.
-void keep_local_keys(const Decision& decision, c10::DispatchKeySet shards);
+DecisionPtr find_typed(const CallKey& key, ThreadDispatch& mine);
+/// The keys of a plain call on shards: those of the first such call, so that
+/// the dispatcher need not ask every argument again. Calls whose shards have
+/// marks of their own are no direct ones.
+class LocalKeys {
+ public:
+  explicit LocalKeys(const Decision& decision) : decision_(decision) {}
+  bool are_unknown() const { return decision_.local_keys.empty(); }
+  void add(const at::Tensor& shard) {
+    if (shard.defined()) {
+      shards_ = shards_ | shard.key_set();
+    }
+  }
+  c10::DispatchKeySet get() {
+    if (are_unknown()) {
+      decision_.local_keys = shards_ & c10::after_ADInplaceOrView_keyset;
+    }
+    return decision_.local_keys;
+  }
+
+ private:
+  const Decision& decision_;
+  c10::DispatchKeySet shards_;
+};
 
 template <class Signature>
 class TypedKernel;
@@ -195,6 +216,7 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
     if constexpr (std::is_same_v<R(A...), at::Tensor(const at::Tensor&)>) {
       if (traits.shares_shard && mine.dry_run == nullptr) {
         mine.count_typed(1);
+        watch(arguments...);
         return wrap_shared(arguments...);
       }
     }
@@ -202,7 +224,9 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
         mine.dry_run == nullptr) {
       CallKey key(op_.schema());
       add_all(key, traits, indices, arguments...);
-      if (const Decision* decision = find_typed(key, mine)) {
+      // Held, since a kernel that somebody registered for the shards' backend
+      // may do anything, also call us again.
+      if (const DecisionPtr decision = find_typed(key, mine)) {
         if (key.has_variable()) {
           watch(arguments...);
         }
@@ -211,7 +235,7 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
         if constexpr (std::is_same_v<R, at::Tensor&>) {
           run(*decision, indices, arguments...);
           return write(arguments...);
-        } else if (decision->views.empty()) {
+        } else if (decision->views.empty() && !traits.is_view) {
           return DirectCall{op_, *decision}.wrap_results(
               run(*decision, indices, arguments...));
         } else if (auto result = view(traits, *decision, arguments...)) {
@@ -249,28 +273,19 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
     after_write(written);
     return written;
   }
-  static at::Tensor& write(const at::Tensor&, const auto&...) {
-    TORCH_INTERNAL_ASSERT(false, "an operator that writes to no argument");
-  }
 
   template <size_t... I>
   R run(
       const Decision& decision, std::index_sequence<I...>,
       const std::remove_cvref_t<A>&... arguments) {
-    if (decision.local_keys.empty()) {
-      c10::DispatchKeySet keys;
+    LocalKeys keys(decision);
+    if (keys.are_unknown()) {
       (for_each_typed(
-           arguments,
-           [&keys](const at::Tensor& t) {
-             if (t.defined()) {
-               keys = keys | shard_of(t).key_set();
-             }
-           }),
+           arguments, [&](const at::Tensor& t) { keys.add(shard_of(t)); }),
        ...);
-      keep_local_keys(decision, keys);
     }
     return op_.redispatch(
-        decision.local_keys,
+        keys.get(),
         LocalArgument<std::remove_cvref_t<A>>(arguments, decision, I).get()...);
   }
 

@@ -4,6 +4,7 @@
 
 #include <c10/core/InferenceMode.h>
 #include <tensor/dispatch_cache.h>
+#include <tensor/torch_compat.h>
 
 namespace tessera::detail {
 
@@ -48,7 +49,7 @@ void give_meta(std::unique_ptr<c10::ExtraMeta> meta) {
   auto& spare = ThreadDispatch::here().spare_extras;
   if (spare.size() < kMostSpare && !meta->symbolic_shape_meta_ &&
       meta->custom_storage_error_msg_) {
-    meta->backend_meta_.reset();
+    forget_tensor(*meta);
     spare.push_back(std::move(meta));
   }
 }
@@ -78,6 +79,7 @@ class ShardedImpl final : public c10::TensorImpl {
       : TensorImpl(
             VIEW, std::move(of_local), backend_keys(local), local.dtype()) {
     storage_ = {};
+    device_opt_ = local.device();
   }
   // For a shard without memory (zeros of a derivative formula).
   explicit ShardedImpl(const at::Tensor& local)

@@ -48,9 +48,9 @@ class Backend(abc.ABC):
     def full(self, tensor) -> torch.Tensor:
         """Returns the whole value as a plain tensor; differentiable."""
 
-    def fallbacks(self) -> int:
-        """Returns how many operators ran on whole values for want of a rule."""
-        return 0
+    def fallbacks(self) -> dict[str, int]:
+        """Returns how often operators ran on whole values for want of a rule."""
+        return {}
 
     def implicit_replication(self):
         """Lets plain tensors be mixed in."""
@@ -178,6 +178,15 @@ class DTensorBackend(Backend):
     def is_sharded(self, value):
         return isinstance(value, self.api.DTensor)
 
+    def implicit_replication(self):
+        # Its own guard ends for all threads when the first rank leaves it; an entry
+        # has a process to itself, so here it never ends.
+        self.api.DTensor._op_dispatcher._allow_implicit_replication = True
+        return contextlib.nullcontext()
+
+    def replicated_random(self):
+        return self.implicit_replication()
+
     def represents(self, tensor, value):
         whole = tensor.detach().full_tensor()
         return whole.shape == value.shape and torch.equal(
@@ -235,7 +244,7 @@ class TesseraBackend(Backend):
         return self.api.full_tensor(tensor)
 
     def fallbacks(self):
-        return sum(self.api.fallback_counts().values())
+        return self.api.fallback_counts()
 
     def implicit_replication(self):
         return self.api.ImplicitReplication()

@@ -123,7 +123,8 @@ class ShardedRun:
 def value_difference(got, want, rtol: float, atol: float) -> str:
     """Says how two values differ; empty where they do not."""
     if not isinstance(want, torch.Tensor):
-        return "" if type(got) is type(want) and got == want else f"{got!r}, not {want!r}"
+        same = type(got) is type(want) and got == want
+        return "" if same else f"{got!r}, not {want!r}"
     if not isinstance(got, torch.Tensor):
         return f"no tensor but {type(got).__name__}"
     if got.dtype != want.dtype or got.shape != want.shape:

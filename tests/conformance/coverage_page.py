@@ -36,8 +36,8 @@ NOTES = """
   or give back ({unrepresented}) are not counted, its random values are not compared
   with anything (it does not promise that they are the same on every mesh), any
   error serves it for sparse entries, and it ran on its threaded process group, as in
-  its own operator tests. It has no counterpart of `ImplicitReplication` here: entries
-  that mix plain tensors in are errors.
+  its own operator tests. Entries of the list for `ImplicitReplication` run under its
+  `implicit_replication`.
 """
 LISTS = {
     "excluded": "Excluded: plain CPU tensors cannot run them",
@@ -62,10 +62,11 @@ def load(path: pathlib.Path) -> tuple[dict, list[EntryResult]]:
 
 def summary_rows(ours: dict, theirs: dict) -> list[str]:
     names = {
-        "entries": "entries with float32", "excluded": "excluded", "testable": "testable",
+        "entries": "entries with float32", "excluded": "excluded",
+        "testable": "testable",
         "pass": "**pass**", "error": "error", "wrong": "wrong", "hang": "hang",
         "crash": "crash", "combinations": "combinations",
-        "uneven": "... of them with uneven shards",
+        "uneven": "... planned with uneven shards",
         "no_tensors": "entries without a tensor among their arguments",
         "at_least_64": "entries with 64 combinations or more", "samples": "samples run",
         "gradients": "... of them with gradients"}
@@ -92,9 +93,11 @@ def verdict(result: EntryResult | None) -> str:
     if status in ("pass", "excluded"):
         return status
     first = next(f for f in result.failures if f["kind"] == status)
+    # Behind these follow stacks, which are for the log.
+    text = first["text"].split(":")[0] if status in ("hang", "crash") else first["text"]
     return (f"{status} ({len(result.failures)} of "
             f"{result.tried()}), {first['phase']}: "
-            f"{short(first['text'])}")
+            f"{short(text)}")
 
 
 def entry_rows(ours: list[EntryResult], theirs: list[EntryResult]) -> list[str]:
@@ -104,7 +107,8 @@ def entry_rows(ours: list[EntryResult], theirs: list[EntryResult]) -> list[str]:
     for r in ours:
         rows.append(
             f"| `{r.name}` | {len(r.samples_run)} | {r.tried()} | "
-            f"{verdict(r)} | {r.fallback_cases or ''} | {verdict(others.get(r.name))} |")
+            f"{verdict(r)} | {r.fallback_cases or ''} | "
+            f"{verdict(others.get(r.name))} |")
     return rows
 
 

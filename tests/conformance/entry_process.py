@@ -35,6 +35,7 @@ class EntryResult:
     cases_run: int = 0
     fallback_cases: int = 0
     fallback_samples: list = dataclasses.field(default_factory=list)
+    fallback_ops: dict = dataclasses.field(default_factory=dict)
     samples_run: list = dataclasses.field(default_factory=list)
     failures: list = dataclasses.field(default_factory=list)
     given_up: bool = False
@@ -63,6 +64,7 @@ class EntryProcess:
         self.page = mmap.mmap(-1, 16)
         self.result = EntryResult(name)
         self.restarts = 0
+        self.cases: list[str] = []
         self.begun = time.monotonic()
         self.fork(0)
 
@@ -87,6 +89,7 @@ class EntryProcess:
                           os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             os.dup2(log, 1)
             os.dup2(log, 2)
+            sys.stdout = sys.stderr = os.fdopen(log, "w", buffering=1)
             faulthandler.register(signal.SIGUSR1, all_threads=True)
             sys.setswitchinterval(1e-4)
             torch.set_num_threads(1)
@@ -115,31 +118,31 @@ class EntryProcess:
                 os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
                 return self.died(
-                    "hang", f"no end within {self.limit:g} s: {self.log_tail()}")
+                    "hang", f"no end within {self.limit:g} s: {self.log_text()[:1500]}")
             return False
         if os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
-            return self.died("crash", f"{name}: {self.log_tail()}")
+            return self.died("crash", f"{name}: {self.log_text()[-1500:]}")
         if os.WEXITSTATUS(status):
-            return self.died("error", self.log_tail())
+            return self.died("error", self.log_text()[-1500:])
         self.read_report()
         return self.end()
 
-    def log_tail(self) -> str:
+    def log_text(self) -> str:
         try:
             text = self.path.with_suffix(".log").read_text(errors="replace")
         except OSError:
             return ""
-        return " ".join(text.split())[-1500:]
+        return " ".join(text.split())
 
     def died(self, kind: str, text: str) -> bool:
         self.read_report()
         index = self.done_cases()
+        known = len(self.cases)
         self.result.failures.append({
-            "case": f"{self.name}#, case number {index}", "rank": -1,
-            "phase": "process", "kind": kind, "text": text, "index": index})
+            "case": self.cases[index] if index < known else f"{self.name}#",
+            "rank": -1, "phase": "process", "kind": kind, "text": text})
         self.restarts += 1
-        known = self.result.plan.get("combinations", 0)
         if self.restarts > RESTARTS or index + 1 >= known:
             self.result.given_up = index + 1 < known
             return self.end()
@@ -156,6 +159,8 @@ class EntryProcess:
             what = fields.pop("what")
             if what == "plan":
                 result.plan = fields
+            elif what == "cases":
+                self.cases = fields["names"]
             elif what == "failure":
                 result.failures.append(fields)
             elif what == "case":
@@ -175,6 +180,8 @@ class EntryProcess:
             result.samples_run.append(fields["sample"])
         if fields["fallback"]:
             result.fallback_cases += 1
+            for op in fields["fallback"]:
+                result.fallback_ops[op] = result.fallback_ops.get(op, 0) + 1
             if fields["sample"] not in result.fallback_samples:
                 result.fallback_samples.append(fields["sample"])
 

@@ -75,14 +75,11 @@ class EntryRun:
         """Makes samples, cases and expectations."""
         self.samples = entries.all_samples(self.name, self.op, self.plan.seed)
         self.tensors = [entries.tensors_of(s) for s in self.samples]
-        if self.plan.only:
-            numbers, cases = [self.plan.only.sample], [self.plan.only]
-            refused = self.expect(numbers)
-        else:
-            numbers = entries.chosen_samples(self.samples, self.plan.samples)
-            refused = self.expect(numbers)
-            numbers = [n for n in numbers if n not in refused]
-            cases = self.choose_cases(numbers)
+        numbers = entries.chosen_samples(self.samples, self.plan.samples)
+        cases = [self.plan.only] if self.plan.only else self.choose_cases(numbers)
+        refused = self.expect(sorted({c.sample for c in cases}))
+        cases = [c for c in cases if c.sample not in refused]
+        numbers = sorted({c.sample for c in cases})
         if first_time:
             self.describe(cases, numbers, refused)
         return [] if self.kind == "excluded" else cases
@@ -102,8 +99,8 @@ class EntryRun:
                    all_samples=len(self.samples), refused=len(refused),
                    combinations=len(cases), uneven=uneven,
                    tensors=max((len(t) for t in self.tensors), default=0),
-                   gradients=sum(bool(e and e.gradients)
-                                 for e in self.expected.values()))
+                   gradients=[n for n in numbers if self.expected[n].gradients])
+        self.write(what="cases", names=[str(c) for c in cases])
         if self.kind == "excluded":
             if numbers:
                 self.fail(None, Difference(
@@ -267,7 +264,8 @@ class EntryRun:
         now = self.backend.fallbacks()
         outcome = "wrong" if self.wrong else "pass"
         self.write(what="case", index=self.at, sample=cases[self.at].sample,
-                   outcome=outcome, fallback=now != self.fallbacks)
+                   outcome=outcome,
+                   fallback=[op for op in now if now[op] != self.fallbacks.get(op)])
         for rank, difference in self.wrong[:1]:
             self.fail(cases[self.at], difference, rank)
         self.wrong = []

@@ -34,8 +34,8 @@ from coverage_page import write_page
 from summary import print_summary
 
 # `make test` runs one of so many entries, and few combinations of each.
-QUICK_PART = 3
-QUICK = Plan(samples=8, each=1, least=12, cases=12)
+QUICK_PART = 4
+QUICK = Plan(samples=8, each=1, least=12, cases=9)
 # DTensor is some thirty times slower: it runs as many of the same combinations.
 REPRESENTATIVE = Plan(cases=12, seconds=20)
 

@@ -27,7 +27,8 @@ def figures(results) -> dict:
         "samples_without_fallback": samples - fallback_samples,
         "cases": cases,
         "cases_without_fallback": cases - sum(r.fallback_cases for r in results),
-        "gradients": sum(p.get("gradients", 0) for p in plans),
+        "gradients": sum(len(set(r.plan.get("gradients", [])) & set(r.samples_run))
+                         for r in results),
         "unrepresented": sum(r.unrepresented for r in results),
         "strides": sum(r.strides for r in results),
         "rounding": sum(r.rounding for r in results),

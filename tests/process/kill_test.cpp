@@ -51,6 +51,7 @@ struct Page {
     std::atomic<int64_t> calls;      // made so far
     std::atomic<int64_t> raised_us;  // when it caught an error
     char text[2000];                 // of that
+    std::atomic<bool> may_end;       // set by the test
   };
   Rank ranks[kRanks];
 };
@@ -103,6 +104,13 @@ class Job {
         return rank.calls >= calls;
       });
     });
+  }
+  /// Lets ranks end that wait for it. They end without a word, so a rank that
+  /// has its results ends no call that others are still in.
+  void let_end() {
+    for (Page::Rank& rank : page_->ranks) {
+      rank.may_end = true;
+    }
   }
   /// Waits for a rank's end; returns its exit status, -1 if it does not end.
   int wait(int r) {
@@ -341,7 +349,12 @@ TEST(KillTest, CyclesOfFailureAndRebuildLeaveNothingBehind) {
     TORCH_CHECK(after.within(before), before.text(), " became ", after.text());
     const std::string text = before.text() + " became " + after.text();
     std::strncpy(mine.text, text.c_str(), sizeof(mine.text) - 1);
+    while (!mine.may_end) {
+      std::this_thread::sleep_for(1ms);
+    }
   });
+  EXPECT_TRUE(job.reaches(200));
+  job.let_end();
   for (int r = 0; r < kRanks; ++r) {
     EXPECT_EQ(job.wait(r), 0)
         << job.rank(r).text << " after " << job.rank(r).calls << " cycles";

@@ -392,5 +392,25 @@ TEST(Operators, GiveGradientsOfOneShapeWhereSomeShardsAreEmpty) {
   });
 }
 
+// silu_backward has a composite kernel and one for every backend.
+TEST(Operators, DecomposeWhereABackendKernelExistsToo) {
+  run_ranks(3, [&] {
+    const auto mesh = mesh_of({3});
+    auto p = distinct({5, 4}).requires_grad_();
+    at::silu(p).sum().backward();
+    for (const char* layout : kLayouts) {
+      SCOPED_TRACE(layout);
+      auto x =
+          distribute_tensor(distinct({5, 4}), mesh, parse_placements(layout));
+      x.requires_grad_();
+      for (int time = 0; time < 2; ++time) {
+        x.mutable_grad() = at::Tensor();
+        full_tensor(at::silu(x)).sum().backward();
+        EXPECT_TRUE(close(x.grad(), p.grad()));
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace tessera

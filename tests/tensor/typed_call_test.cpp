@@ -100,6 +100,8 @@ std::vector<Call> calls() {
        3},
       {"layer_norm", [](T a, T, T) { return at::layer_norm(a, {6}); }, 2},
       {"linear", [](T a, T, T w) { return at::linear(a, w); }, 3},
+      // ATen decomposes it, and has another kernel for most backends.
+      {"silu_backward", [](T a, T b, T) { return at::silu_backward(a, b); }, 0},
   };
 }
 
@@ -224,6 +226,52 @@ TEST(TypedCall, GradientsFlow) {
   });
 }
 
+// A derivative formula may return zeros that have no memory.
+TEST(TypedCall, ZerosWithoutMemoryMeetNoKeysOfOthers) {
+  run_ranks(2, [] {
+    const DeviceMesh mesh = mesh_of({2});
+    const at::Tensor x = distribute_tensor(distinct({4, 6}), mesh, {Shard(0)});
+    for (const bool zero_first : {true, false}) {
+      detail::ThreadDispatch::here().cache.clear();
+      for (int i = 0; i < 4; ++i) {
+        const bool zero = (i % 2 == 0) == zero_first;
+        const at::Tensor w = ones({4, 6}, mesh, {Shard(0)}).to(at::kDouble);
+        w.requires_grad_();
+        const at::Tensor local = to_local(w * x);
+        (zero ? local.sgn() : local * 1).sum().backward();
+        const at::Tensor wanted =
+            zero ? at::zeros({4, 6}, testing::f64()) : distinct({4, 6});
+        EXPECT_TRUE(close(w.grad(), wanted)) << zero_first << " " << i;
+      }
+    }
+  });
+}
+
+TEST(TypedCall, AliasesOfLeavesHaveGradientsInTheLeavesPlacements) {
+  run_ranks(2, [] {
+    const DeviceMesh mesh = mesh_of({2});
+    for (int i = 0; i < 3; ++i) {
+      const at::Tensor w = ones({4, 6}, mesh, {Shard(0)}).requires_grad_();
+      const at::Tensor x = ones({6, 4}, mesh, {Shard(1)});
+      at::mm(x, at::alias(w)).sum().backward();
+      EXPECT_EQ(placements(w.grad()), placements(w));
+    }
+  });
+}
+
+TEST(TypedCall, ANumberOnAnotherDeviceIsAnErrorAndNothingMore) {
+  run_ranks(2, [] {
+    const DeviceMesh mesh = mesh_of({2});
+    const at::Tensor a = ones({4, 6}, mesh, {Shard(0)});
+    for (int i = 0; i < 3; ++i) {
+      const at::Tensor wrong = at::empty({}, at::kMeta);
+      EXPECT_NE(testing::error_of([&] { full_tensor(a + wrong); }), "");
+      EXPECT_TRUE(
+          close(a + at::ones({}), at::full({4, 6}, 2.0, testing::f32())));
+    }
+  });
+}
+
 TEST(Wrappers, OfSparePartsHaveTheErrorTexts) {
   run_ranks(1, [] {
     const DeviceMesh mesh = mesh_of({1});
@@ -292,7 +340,7 @@ TEST(Wrappers, MayDieOnAnotherThread) {
     }
     EXPECT_TRUE(close(
         full_tensor(ones({2, 2}, mesh, {Shard(0)}) + 1),
-        at::full({2, 2}, 2.0, at::kFloat)));
+        at::full({2, 2}, 2.0, testing::f32())));
   });
 }
 

@@ -295,5 +295,25 @@ TEST(SavedTensors, KeepTheirSpecWhenAnAliasChangesItsOwn) {
   });
 }
 
+TEST(Views, OfExpandedTensorsThatMustBeCopied) {
+  run_ranks(3, [&] {
+    const auto mesh = mesh_of({3});
+    for (const char* layout : {"R", "S(0)", "SS(0,2)", "P(sum)"}) {
+      SCOPED_TRACE(layout);
+      auto x = distribute_tensor(counting({4}), mesh, parse_placements(layout));
+      auto p = counting({4});
+      const auto turned = [](const at::Tensor& t) {
+        return t.unsqueeze(1).expand({4, 3}).t().reshape({3, 2, 2}).reshape(
+            {12});
+      };
+      EXPECT_TRUE(same(turned(x), turned(p)));
+      const auto seen = x.unsqueeze(1).expand({4, 3}).view({2, 2, 3});
+      x.add_(1);
+      EXPECT_TRUE(
+          same(seen, (p + 1).unsqueeze(1).expand({4, 3}).view({2, 2, 3})));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace tessera

@@ -156,13 +156,19 @@ def check_errors(mesh):
 
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank,
                         world_size=size)
-known = meshes()
-seen = set()
-for _ in range(CASES):
-    check_case(*random_case(known), seen)
-assert seen == {"Shard", "_StridedShard", "Replicate", "Partial"}, seen
-check_gradients(known[0])
-check_own_mesh()
-check_errors(known[0])
+
+
+def check_all():
+    known = meshes()
+    seen = set()
+    for _ in range(CASES):
+        check_case(*random_case(known), seen)
+    assert seen == {"Shard", "_StridedShard", "Replicate", "Partial"}, seen
+    check_gradients(known[0])
+    check_own_mesh()
+    check_errors(known[0])
+
+
+check_all()
 dist.destroy_process_group()
 print(f"rank {rank}: {CASES} cases")

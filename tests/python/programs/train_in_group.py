@@ -16,9 +16,15 @@ import torch.distributed as dist  # noqa: E402
 rank, size, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank,
                         world_size=size)
-group = tessera.from_process_group(dist.group.WORLD, deadline=60)
-mesh = tessera.DeviceMesh.from_group([group], "cpu", dim_names=["tp"])
-losses = {kind: models.train_on(kind, mesh) for kind in ("mlp", "transformer")}
+
+
+def train() -> dict[str, list[float]]:
+    group = tessera.from_process_group(dist.group.WORLD, deadline=60)
+    mesh = tessera.DeviceMesh.from_group([group], "cpu", dim_names=["tp"])
+    return {kind: models.train_on(kind, mesh) for kind in ("mlp", "transformer")}
+
+
+losses = train()
 # The program's own group works beside it, and afterwards.
 total = torch.tensor([rank + 1.0])
 dist.all_reduce(total)

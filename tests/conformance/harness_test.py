@@ -80,10 +80,12 @@ def test_other_cases_run_behind_a_crash(tmp_path) -> None:
 
     result = results_of(crash_once, tmp_path)
     assert [f["kind"] for f in result.failures] == ["crash"]
+    assert parse_case(result.failures[0]["case"]).entry == "exp"
     assert result.passed == result.plan["combinations"] - 1
 
 
-@pytest.mark.parametrize("text", ["add#3@2x2:S(0)R;RP", "eye#0@3:", "a.b#1@2x2:SS(1,2)S(1)"])
+@pytest.mark.parametrize(
+    "text", ["add#3@2x2:S(0)R;RP", "eye#0@3:", "a.b#1@2x2:SS(1,2)S(1)"])
 def test_cases_are_read_as_written(text) -> None:
     assert str(parse_case(text)) == text
 
