@@ -1,17 +1,18 @@
 // Parallel styles: a GPT that knows nothing of ranks trains on a mesh with the
 // losses of one device, and with the communication that its styles stand for.
 #include <harness/sharded_test.h>
-#include <parallel/small_gpt.h>
 
 #include <map>
+
+#include "../../examples/gpt.h"
 
 namespace tessera {
 namespace {
 
 using testing::close;
 using testing::distinct;
-using testing::Gpt;
-using testing::GptSizes;
+using gpt::Gpt;
+using GptSizes = gpt::Sizes;
 using testing::i64;
 using testing::mesh_of;
 

@@ -1,4 +1,5 @@
-// A small GPT as a user would write it: nothing in it knows of ranks.
+// A small GPT as a user would write it: nothing in it knows of ranks. The
+// examples, the demo, the training benchmark and the tests share it.
 #pragma once
 
 #include <torch/torch.h>
@@ -6,9 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace tessera::testing {
+namespace gpt {
 
-struct GptSizes {
+struct Sizes {
   int64_t vocabulary = 12;
   int64_t length = 6;
   int64_t width = 16;
@@ -18,7 +19,7 @@ struct GptSizes {
 };
 
 struct AttentionImpl : torch::nn::Module {
-  explicit AttentionImpl(const GptSizes& sizes) : heads(sizes.heads) {
+  explicit AttentionImpl(const Sizes& sizes) : heads(sizes.heads) {
     const int64_t width = sizes.width;
     q = register_module("q", torch::nn::Linear(width, width));
     k = register_module("k", torch::nn::Linear(width, width));
@@ -40,7 +41,7 @@ struct AttentionImpl : torch::nn::Module {
 TORCH_MODULE(Attention);
 
 struct MlpImpl : torch::nn::Module {
-  explicit MlpImpl(const GptSizes& sizes) {
+  explicit MlpImpl(const Sizes& sizes) {
     up = register_module("up", torch::nn::Linear(sizes.width, sizes.hidden));
     down =
         register_module("down", torch::nn::Linear(sizes.hidden, sizes.width));
@@ -51,7 +52,7 @@ struct MlpImpl : torch::nn::Module {
 TORCH_MODULE(Mlp);
 
 struct BlockImpl : torch::nn::Module {
-  explicit BlockImpl(const GptSizes& sizes) {
+  explicit BlockImpl(const Sizes& sizes) {
     const torch::nn::LayerNormOptions norm({sizes.width});
     norm1 = register_module("norm1", torch::nn::LayerNorm(norm));
     attention = register_module("attention", Attention(sizes));
@@ -69,7 +70,7 @@ struct BlockImpl : torch::nn::Module {
 TORCH_MODULE(Block);
 
 struct GptImpl : torch::nn::Module {
-  explicit GptImpl(const GptSizes& sizes = {}) {
+  explicit GptImpl(const Sizes& sizes = {}) {
     tokens = register_module(
         "tokens", torch::nn::Embedding(sizes.vocabulary, sizes.width));
     positions = register_parameter(
@@ -102,4 +103,4 @@ struct GptImpl : torch::nn::Module {
 };
 TORCH_MODULE(Gpt);
 
-}  // namespace tessera::testing
+}  // namespace gpt
