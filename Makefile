@@ -19,7 +19,7 @@ build: setup ## Build everything into build/
 test: build  ## Build, then run all tests
 	@cd build && $(CTEST) -j $(NPROC)
 
-demo: setup  ## Train a small model on four ranks beside the plain run
+demo: setup  ## Train a small GPT on a 2 x 2 mesh of ranks beside the plain run
 	@scripts/build.sh dev bin/tessera
 	@build/bin/tessera demo
 

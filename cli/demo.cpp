@@ -1,151 +1,45 @@
-// tessera demo: a module of a user's own class, trained plainly and on N ranks
-// with sharded parameters; the two loss curves must be the same. The ranks are
-// threads, or the processes that a launcher started.
+// tessera demo: a small GPT, trained plainly and on a mesh of ranks; the two
+// loss curves must be the same. The ranks are threads, processes that this
+// command starts, or those that a launcher started.
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
-#include "chart.h"
+#include "child.h"
 #include "command.h"
-#include "text_table.h"
+#include "demo_mesh.h"
+#include "demo_report.h"
+#include "demo_verdict.h"
 #include "torch_part.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr int kMostRanks = 64;
+constexpr int64_t kMostRanks = kDemoSizes.batch * kDemoSizes.heads;
 
 struct DemoSettings {
-  DemoOptions training;
+  std::optional<int64_t> ranks;
+  std::string mesh;
+  std::string engine = "threads";
+  int steps = DemoOptions().steps;
   std::string dtype = "f64";
   bool json = false;
   bool ascii = false;
+  // For the processes that this command starts.
+  bool is_rank = false;
+  std::string terminal;
 };
-
-std::string format(const char* pattern, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, value);
-  return text;
-}
-
-/// Returns the largest |a - b| / max(|a|, |b|) over the steps; infinite when
-/// the curves differ in length or a loss is not a number.
-double relative_difference(const DemoResult& result) {
-  const auto& plain = result.plain_losses;
-  const auto& sharded = result.sharded_losses;
-  if (plain.size() != sharded.size()) {
-    return INFINITY;
-  }
-  double largest = 0;
-  for (size_t i = 0; i < plain.size(); ++i) {
-    const double size = std::max(std::abs(plain[i]), std::abs(sharded[i]));
-    const double part =
-        plain[i] == sharded[i] ? 0 : std::abs(plain[i] - sharded[i]) / size;
-    if (std::isnan(part)) {
-      return INFINITY;
-    }
-    largest = std::max(largest, part);
-  }
-  return largest;
-}
-
-double allowed_difference(const DemoOptions& options) {
-  return options.float32 ? 1e-6 : 1e-10;
-}
-
-/// Reports steps: a bar that redraws itself on a terminal, else ten lines.
-class ProgressReport {
- public:
-  ProgressReport(const DemoOptions& options, const Terminal& terminal)
-      : options_(options), terminal_(terminal) {}
-
-  void operator()(bool sharded, int step, double loss) const {
-    const std::string name = pad_right(
-        sharded ? "sharded, " + counted(options_.ranks, "rank")
-                : std::string("plain"),
-        18);
-    const std::string figures = std::to_string(step) + "/" +
-                                std::to_string(options_.steps) + "  loss " +
-                                format("%.6f", loss);
-    const bool last = step == options_.steps;
-    if (terminal_.is_terminal) {
-      print(
-          "\r  " + name + draw_bar(step, options_.steps, 30, terminal_) + " " +
-          figures + (last ? "\n" : ""));
-    } else if (last || step % std::max(1, options_.steps / 10) == 0) {
-      print("  " + name + "step " + figures + "\n");
-    }
-  }
-
- private:
-  DemoOptions options_;
-  Terminal terminal_;
-};
-
-std::string verdict(const DemoResult& result, const DemoOptions& options) {
-  const double difference = relative_difference(result);
-  const double allowed = allowed_difference(options);
-  return "largest difference between the curves: " +
-         format("%.2g", difference) + " of the loss (allowed " +
-         format("%.0e", allowed) + "): " +
-         (difference <= allowed ? "the same training"
-                                : "NOT the same training") +
-         "\ntime: plain " + format("%.1f s", result.plain_seconds) +
-         ", sharded " + format("%.1f s", result.sharded_seconds) + "\n";
-}
-
-void print_result(
-    const DemoResult& result, const DemoOptions& options,
-    const Terminal& terminal) {
-  TextTable table({"parameter", "shape", "placements", "rank 0 holds"});
-  for (const DemoParameter& p : result.parameters) {
-    table.add({p.name, p.shape, p.placements, p.local_shape});
-  }
-  print(
-      "\n" +
-      draw_curves(
-          {{"plain", result.plain_losses},
-           {"sharded, " + counted(options.ranks, "rank"),
-            result.sharded_losses}},
-          terminal) +
-      "\nparameters on " + result.mesh + "\n" + table.draw(terminal) + "\n" +
-      verdict(result, options));
-}
-
-void print_result_json(const DemoResult& result, const DemoOptions& options) {
-  using Json = nlohmann::ordered_json;
-  Json parameters = Json::array();
-  for (const DemoParameter& p : result.parameters) {
-    parameters.push_back(
-        {{"name", p.name},
-         {"shape", p.shape},
-         {"placements", p.placements},
-         {"rank_0_holds", p.local_shape}});
-  }
-  const double difference = relative_difference(result);
-  const Json json = {
-      {"ranks", options.ranks},
-      {"steps", options.steps},
-      {"dtype", options.float32 ? "f32" : "f64"},
-      {"plain_losses", result.plain_losses},
-      {"sharded_losses", result.sharded_losses},
-      {"largest_relative_difference", difference},
-      {"allowed_difference", allowed_difference(options)},
-      {"equal", difference <= allowed_difference(options)},
-      {"plain_seconds", result.plain_seconds},
-      {"sharded_seconds", result.sharded_seconds},
-      {"mesh", result.mesh},
-      {"parameters", parameters}};
-  print(json.dump() + "\n");
-}
 
 /// Calls what needs LibTorch; an error in there is no mistake of the command
 /// line.
@@ -158,48 +52,134 @@ auto with_torch(F f) {
   }
 }
 
-int run_demo(const DemoSettings& settings) {
-  DemoOptions options = settings.training;
-  const LaunchedAs launched =
-      with_torch([](const TorchPart& torch) { return torch.launched_as(); });
-  if (launched.ranks > 1) {
-    options.ranks = launched.ranks;
+/// Returns the path of the terminal that output goes to, if it does.
+std::string terminal_path() {
+  std::array<char, PATH_MAX> path{};
+  const bool found = isatty(STDOUT_FILENO) == 1 &&
+                     ttyname_r(STDOUT_FILENO, path.data(), path.size()) == 0;
+  return found ? path.data() : "";
+}
+
+/// Prints to the terminal itself: what goes through the launcher goes by whole
+/// lines, and a bar that redraws itself is none.
+void print_to_terminal(const std::string& path) {
+  const int fd = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  if (fd >= 0) {
+    dup2(fd, STDOUT_FILENO);
+    close(fd);
   }
-  const bool prints = launched.rank == 0;
+}
+
+/// Becomes `tessera run` of this command on processes.
+[[noreturn]] void become_job(
+    const DemoSettings& settings, const DemoOptions& options) {
+  const std::string self = own_path();
+  std::vector<std::string> words{
+      self,
+      "run",
+      "--engine",
+      settings.engine,
+      "-n",
+      std::to_string(options.mesh.ranks()),
+      "--no-prefix",
+      "--",
+      self,
+      "demo",
+      "--is-rank",
+      "--mesh",
+      "dp=" + std::to_string(options.mesh.dp) +
+          ",tp=" + std::to_string(options.mesh.tp),
+      "--steps",
+      std::to_string(options.steps),
+      "--dtype",
+      settings.dtype};
+  if (settings.json) {
+    words.emplace_back("--json");
+  }
+  if (settings.ascii) {
+    words.emplace_back("--ascii");
+  }
+  if (const std::string path = terminal_path(); !path.empty()) {
+    words.insert(words.end(), {"--terminal", path});
+  }
+  std::vector<char*> arguments;
+  for (std::string& word : words) {
+    arguments.push_back(word.data());
+  }
+  arguments.push_back(nullptr);
+  execv(self.c_str(), arguments.data());
+  throw std::runtime_error(
+      "cannot start " + self + ": " + std::strerror(errno));
+}
+
+/// Trains, and on rank 0 reports; returns the exit code.
+int train_and_report(
+    const DemoSettings& settings, const DemoOptions& options, bool reports) {
+  if (reports && !settings.terminal.empty()) {
+    print_to_terminal(settings.terminal);
+  }
   const Terminal terminal = detect_terminal(STDOUT_FILENO, settings.ascii);
-  DemoProgress progress = [](bool, int, double) {};
-  if (prints && !settings.json) {
-    print(
-        "Training a small network to tell two spirals apart, " +
-        counted(options.steps, "AdamW step") + ", " + settings.dtype + "\n");
-    progress = ProgressReport(options, terminal);
+  DemoProgress progress = [](const DemoStep&) {};
+  if (reports && !settings.json) {
+    print(demo_opening(options));
+    progress = DemoProgressReport(options, terminal);
   }
   const DemoResult result = with_torch(
       [&](const TorchPart& torch) { return torch.train(options, progress); });
-  if (!prints) {
+  if (!reports) {
     return 0;
   }
-  if (settings.json) {
-    print_result_json(result, options);
-  } else {
-    print_result(result, options, terminal);
+  print(
+      settings.json ? demo_json(result, options)
+                    : demo_text_report(result, options, terminal));
+  const DemoVerdict verdict = compare_curves(
+      result.plain.losses, result.sharded.losses, options.float32);
+  return verdict.equal() ? 0 : kExitFailure;
+}
+
+int run_demo(const DemoSettings& settings) {
+  DemoOptions options;
+  options.steps = settings.steps;
+  options.float32 = settings.dtype == "f32";
+  options.mesh = demo_mesh(settings.mesh, settings.ranks);
+  const LaunchedAs launched =
+      with_torch([](const TorchPart& torch) { return torch.launched_as(); });
+  const bool is_launched = launched.ranks > 1 || settings.is_rank;
+  if (!is_launched && settings.engine != "threads") {
+    become_job(settings, options);
   }
-  const bool equal = relative_difference(result) <= allowed_difference(options);
-  return equal ? 0 : kExitFailure;
+  if (is_launched) {
+    options.mesh = demo_mesh(settings.mesh, launched.ranks);
+    options.processes = launched.processes;
+  }
+  return train_and_report(settings, options, launched.rank == 0);
+}
+
+void check_engine(const std::string& engine) {
+  if (engine != "threads" && engine != "mpi" && engine != "gloo") {
+    throw UsageError(
+        "there is no engine '" + engine + "'; there are: threads, mpi, gloo");
+  }
 }
 
 }  // namespace
 
 void add_demo(CLI::App& app, int& exit_code) {
   CLI::App* demo = app.add_subcommand(
-      "demo", "Train a network on sharded parameters beside the plain run");
+      "demo", "Train a small GPT on a mesh of ranks beside the plain run");
   auto settings = std::make_shared<DemoSettings>();
   demo->add_option(
-          "--ranks", settings->training.ranks,
-          "number of ranks, unless a launcher started several")
-      ->capture_default_str()
-      ->check(CLI::Range(1, kMostRanks));
-  demo->add_option("--steps", settings->training.steps, "optimizer steps")
+          "--ranks", settings->ranks,
+          "number of ranks, 4 unless told or a launcher started several")
+      ->check(CLI::Range(int64_t{1}, kMostRanks));
+  demo->add_option(
+      "--mesh", settings->mesh,
+      "ranks along which batches and weights are cut: dp=2,tp=2");
+  demo->add_option(
+          "--engine", settings->engine,
+          "how ranks are realised: threads, mpi, gloo")
+      ->capture_default_str();
+  demo->add_option("--steps", settings->steps, "optimizer steps")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
   demo->add_option("--dtype", settings->dtype, "f32 or f64")
@@ -207,8 +187,10 @@ void add_demo(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"f32", "f64"}));
   demo->add_flag("--json", settings->json, "print JSON");
   demo->add_flag("--ascii", settings->ascii, "draw without box characters");
+  demo->add_flag("--is-rank", settings->is_rank)->group("");
+  demo->add_option("--terminal", settings->terminal)->group("");
   demo->callback([settings, &exit_code] {
-    settings->training.float32 = settings->dtype == "f32";
+    check_engine(settings->engine);
     exit_code = run_demo(*settings);
   });
 }

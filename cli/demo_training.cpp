@@ -1,31 +1,35 @@
-// The demo's training: a module as a user would write it, the data, and the two
-// runs that are compared.
-#include <ATen/Parallel.h>
-#include <c10/util/Exception.h>
-#include <torch/nn/module.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/modules/normalization.h>
-#include <torch/optim/adamw.h>
-#include <torch/types.h>
+// The demo's training: one GPT that knows nothing of ranks, once as it is and
+// once on a mesh, from one start and with the same batches.
+#include <tessera/parallel/data_parallel.h>
+#include <tessera/parallel/loss_parallel.h>
+#include <tessera/parallel/parallelize_module.h>
+#include <tessera/tensor/dtensor.h>
+#include "../examples/gpt.h"
 
+#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdlib>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <tessera/comm/device_mesh.h>
-#include <tessera/layout/notation.h>
-#include <tessera/parallel/distribute_module.h>
-#include <tessera/tensor/dtensor.h>
-
+#include "demo_corpus.h"
+#include "demo_ranks.h"
+#include "demo_records.h"
 #include "torch_part.h"
 
 namespace tessera::cli {
 namespace {
+
+using gpt::Gpt;
+using Clock = std::chrono::steady_clock;
+
+// Falls to nothing over the steps: a rate that stays high lets differences in
+// the last bit grow, in any two runs.
+constexpr double kLearningRate = 5e-3;
+constexpr const char* kPrompt = "The keeper ";
+constexpr int kWritten = 120;  // characters after the prompt, at most
 
 // The first run of an operator without a sharding rule says so once, in the
 // middle of the progress bar.
@@ -33,221 +37,202 @@ struct NoWarnings final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-constexpr int64_t kPointsPerArm = 256;
-constexpr double kLearningRate = 3e-3;
-
-/// A user's own module: a tensor member of its own beside ready-made layers.
-struct SpiralNet : torch::nn::Module {
-  SpiralNet()
-      : hidden(torch::nn::Linear(48, 128)),
-        norm(torch::nn::LayerNorm(torch::nn::LayerNormOptions({128}))),
-        out(torch::nn::Linear(128, 1)) {
-    frequencies = register_parameter("frequencies", torch::randn({2, 48}));
-    register_module("hidden", hidden);
-    register_module("norm", norm);
-    register_module("out", out);
-  }
-
-  torch::Tensor forward(const torch::Tensor& points) {
-    const torch::Tensor waves = torch::sin(torch::matmul(points, frequencies));
-    return out(torch::gelu(norm(hidden(waves)))).squeeze(1);
-  }
-
-  torch::Tensor frequencies;
-  torch::nn::Linear hidden;
-  torch::nn::LayerNorm norm;
-  torch::nn::Linear out;
+/// What both runs share.
+struct Task {
+  Corpus corpus = Corpus::shipped();
+  at::ScalarType dtype = at::kDouble;
+  int steps = 0;
+  std::vector<at::Tensor> start;  // the values of the parameters
 };
 
-struct Data {
-  torch::Tensor points;  // [n, 2]
-  torch::Tensor labels;  // [n], 0 or 1: which arm
-};
-
-/// Two spirals, one the mirror image of the other; no random numbers.
-Data two_spirals(torch::ScalarType dtype) {
-  std::vector<double> points, labels;
-  for (int64_t i = 0; i < kPointsPerArm; ++i) {
-    const double part = static_cast<double>(i) / kPointsPerArm;
-    const double angle = 0.5 + 14 * part;
-    for (const double arm : {0.0, 1.0}) {
-      const double sign = arm == 0 ? 1 : -1;
-      points.push_back(sign * (0.2 + 2 * part) * std::cos(angle));
-      points.push_back(sign * (0.2 + 2 * part) * std::sin(angle));
-      labels.push_back(arm);
-    }
-  }
-  const auto f64 = torch::TensorOptions().dtype(torch::kFloat64);
-  return {
-      torch::tensor(points, f64).view({-1, 2}).to(dtype),
-      torch::tensor(labels, f64).to(dtype)};
-}
-
-std::shared_ptr<SpiralNet> new_network(torch::ScalarType dtype) {
-  auto network = std::make_shared<SpiralNet>();
-  network->to(dtype);
-  return network;
-}
-
-/// Trains and reports each step's loss. The same code for both runs: `forward`
-/// calls the network, read_loss turns the loss into a number.
-template <typename Forward, typename ReadLoss, typename Report>
-void train(
-    Forward& forward, SpiralNet& network, const Data& data, int steps,
-    ReadLoss read_loss, Report report) {
-  torch::optim::AdamW optimizer(
-      network.parameters(), torch::optim::AdamWOptions(kLearningRate));
-  for (int step = 1; step <= steps; ++step) {
-    optimizer.zero_grad();
-    const torch::Tensor loss = torch::binary_cross_entropy_with_logits(
-        forward(data.points), data.labels);
-    loss.backward();
-    optimizer.step();
-    report(step, read_loss(loss));
-  }
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-      .count();
-}
-
-/// Copies the starting point into a fresh module.
-void load_values(SpiralNet& network, const std::vector<torch::Tensor>& values) {
+Gpt new_model(const Task& task) {
+  Gpt model(gpt::Sizes{
+      .vocabulary = task.corpus.vocabulary(),
+      .length = kDemoSizes.length,
+      .width = kDemoSizes.width,
+      .heads = kDemoSizes.heads,
+      .hidden = kDemoSizes.hidden,
+      .layers = kDemoSizes.layers});
+  model->to(task.dtype);
   const torch::NoGradGuard no_grad;
-  const auto parameters = network.parameters();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i].copy_(values[i]);
+  const std::vector<at::Tensor> parameters = model->parameters();
+  for (size_t i = 0; i < task.start.size(); ++i) {
+    parameters[i].copy_(task.start[i]);
+  }
+  return model;
+}
+
+Task make_task(const DemoOptions& options) {
+  Task task;
+  task.dtype = options.float32 ? at::kFloat : at::kDouble;
+  task.steps = options.steps;
+  torch::manual_seed(0);
+  for (const at::Tensor& value : new_model(task)->parameters()) {
+    task.start.push_back(value.detach().clone());
+  }
+  return task;
+}
+
+/// Returns the plan of Megatron: by outputs, then by inputs, so that attention
+/// and MLP each add up once; and the vocabulary cut at both ends.
+ParallelPlan tensor_parallel() {
+  return {
+      {"tokens", RowwiseParallel()},
+      {"blocks.*.attention.[qkv]", ColwiseParallel()},
+      {"blocks.*.attention.o", RowwiseParallel()},
+      {"blocks.*.mlp.up", ColwiseParallel()},
+      {"blocks.*.mlp.down", RowwiseParallel()},
+      {"head", ColwiseParallel()}};
+}
+
+/// Where a model's inputs belong.
+struct Place {
+  std::optional<DeviceMesh> mesh;  // nothing: they stay plain
+
+  at::Tensor operator()(
+      const at::Tensor& tensor, const Placement& along_dp) const {
+    // Every rank has the same tensor and takes its part.
+    return mesh ? distribute_tensor(
+                      tensor, *mesh, {along_dp, Replicate()},
+                      {.src_data_rank = std::nullopt})
+                : tensor;
+  }
+};
+
+at::Tensor whole(const at::Tensor& tensor) {
+  return is_dtensor(tensor) ? full_tensor(tensor) : tensor;
+}
+
+void set_rate(torch::optim::AdamW& optimizer, double rate) {
+  for (auto& group : optimizer.param_groups()) {
+    group.options().set_lr(rate);
   }
 }
 
-std::vector<torch::Tensor> copy_values(const SpiralNet& network) {
-  std::vector<torch::Tensor> values;
-  for (const torch::Tensor& parameter : network.parameters()) {
-    values.push_back(parameter.detach().clone());
+using Report = std::function<void(int step, double loss)>;
+
+/// The same steps for both runs; `parallel` where gradients are to be summed.
+void train(
+    Gpt& model, const Task& task, const Place& place, DataParallel* parallel,
+    const Report& report) {
+  torch::optim::AdamW optimizer(
+      model->parameters(), torch::optim::AdamWOptions(kLearningRate));
+  for (int step = 1; step <= task.steps; ++step) {
+    const Batch batch =
+        task.corpus.batch(step, kDemoSizes.batch, kDemoSizes.length);
+    optimizer.zero_grad();
+    set_rate(optimizer, kLearningRate * (task.steps - step + 1) / task.steps);
+    std::optional<LossParallel> over_the_cut_vocabulary;
+    if (place.mesh) {
+      over_the_cut_vocabulary.emplace();
+    }
+    const at::Tensor loss = torch::nn::functional::cross_entropy(
+        model(place(batch.inputs, Shard(0))).flatten(0, 1),
+        place(batch.targets, Shard(0)).flatten());
+    loss.backward();
+    if (parallel != nullptr) {
+      parallel->reduce_gradients();
+    }
+    optimizer.step();
+    report(step, whole(loss.detach()).item<double>());
   }
-  return values;
 }
 
-/// Shards the matrices of one sub-module by rows; the rest is replicated.
-void shard_matrices(
-    const std::string&, torch::nn::Module& module, const DeviceMesh& mesh) {
-  for (const torch::Tensor& parameter : module.parameters(/*recurse=*/false)) {
-    if (parameter.dim() == 2) {
-      make_dtensor_(parameter, mesh, {Shard(0)});
+/// Lets a model go on with the prompt to the end of the line, always taking the
+/// likeliest character. Attention looks back only, so what stands after the
+/// last character of a window does not count.
+std::string write_line(Gpt& model, const Task& task, const Place& place) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<int64_t> prompt = task.corpus.encode(kPrompt);
+  std::vector<int64_t> written = prompt;
+  for (int i = 0; i < kWritten; ++i) {
+    const auto held = std::min<int64_t>(
+        static_cast<int64_t>(written.size()), kDemoSizes.length);
+    std::vector<int64_t> window(written.end() - held, written.end());
+    window.resize(static_cast<size_t>(kDemoSizes.length));
+    const at::Tensor input = torch::tensor(window, at::kLong).unsqueeze(0);
+    const at::Tensor logits = whole(model(place(input, Replicate())));
+    written.push_back(logits[0][held - 1].argmax().item<int64_t>());
+    if (task.corpus.decode({written.back()}) == "\n") {
+      written.pop_back();
+      break;
     }
   }
+  return task.corpus.decode(
+      {written.begin() + static_cast<int64_t>(prompt.size()), written.end()});
 }
 
-/// Shards a batch along its first dim.
-std::vector<torch::Tensor> shard_batch(
-    std::vector<torch::Tensor> tensors, const DeviceMesh& mesh) {
-  for (torch::Tensor& tensor : tensors) {
-    tensor = distribute_tensor(tensor, mesh, {Shard(0)});
+/// Trains, and fills in the run where this rank reports.
+void run_training(
+    Gpt& model, const Task& task, const Place& place, DataParallel* parallel,
+    DemoRun* run, const DemoProgress& progress) {
+  const auto begin = Clock::now();
+  train(model, task, place, parallel, [&](int step, double loss) {
+    if (run != nullptr) {
+      run->losses.push_back(loss);
+      run->seconds =
+          std::chrono::duration<double>(Clock::now() - begin).count();
+      progress({place.mesh.has_value(), step, loss, run->seconds});
+    }
+  });
+}
+
+void run_plain(const Task& task, DemoRun& run, const DemoProgress& progress) {
+  Gpt model = new_model(task);
+  const Place place;
+  run_training(model, task, place, nullptr, &run, progress);
+  run.text = write_line(model, task, place);
+}
+
+/// Trains on one rank of the world; `result` is null on all but rank 0.
+void run_sharded(
+    const Task& task, const DemoMesh& shape, DemoResult* result,
+    const DemoProgress& progress) {
+  const DeviceMesh mesh =
+      init_device_mesh(at::kCPU, {shape.dp, shape.tp}, {"dp", "tp"});
+  Gpt model = new_model(task);
+  parallelize_module(model, mesh, tensor_parallel());
+  DataParallel parallel(*model, mesh);
+  const Place place{mesh};
+  {
+    const CommLog log;
+    run_training(
+        model, task, place, &parallel, result ? &result->sharded : nullptr,
+        progress);
+    if (result != nullptr) {
+      result->traffic = sum_up(log.entries());
+    }
   }
-  return tensors;
-}
-
-std::vector<DemoParameter> describe_parameters(const SpiralNet& network) {
-  std::vector<DemoParameter> parameters;
-  for (const auto& item : network.named_parameters()) {
-    const torch::Tensor& value = item.value();
-    parameters.push_back(
-        {item.key(), shape_to_string(value.sizes().vec()),
-         to_string(placements(value)),
-         shape_to_string(to_local(value.detach()).sizes().vec())});
-  }
-  return parameters;
-}
-
-/// Trains on one rank of the world; rank 0 fills in the result.
-void train_rank(
-    const std::vector<torch::Tensor>& start, const Data& data,
-    const DemoOptions& options, const DemoProgress& progress,
-    DemoResult& result) {
-  const DeviceMesh mesh = init_device_mesh(at::kCPU, {world_size()}, {"ranks"});
-  auto network = new_network(data.points.scalar_type());
-  load_values(*network, start);
-  auto sharded = distribute_module(network, mesh, shard_matrices, shard_batch);
-  const Data inputs{
-      data.points, distribute_tensor(data.labels, mesh, {Shard(0)})};
-  const bool reports = rank() == 0;
-  if (reports) {
-    result.mesh = to_string(mesh);
-    result.parameters = describe_parameters(*network);
-  }
-  train(
-      sharded, *network, inputs, options.steps,
-      [](const torch::Tensor& loss) {
-        return full_tensor(loss.detach()).item<double>();
-      },
-      [&](int step, double loss) {
-        if (reports) {
-          result.sharded_losses.push_back(loss);
-          progress(true, step, loss);
-        }
-      });
-}
-
-/// Whether ranks are to be threads of this process, by its environment.
-bool makes_threads() {
-  const char* engine = std::getenv("TESSERA_ENGINE");
-  return engine == nullptr ? std::getenv("TESSERA_NUM_RANKS") != nullptr
-                           : std::string(engine) == "threads";
-}
-
-/// Runs `body` on the processes of the job where there are several, else on
-/// `ranks` threads.
-void on_ranks(int ranks, const std::function<void()>& body) {
-  if (!makes_threads() && world_size() > 1) {
-    run(body);
-  } else {
-    run_ranks(ranks, body);
+  const std::string text = write_line(model, task, place);
+  if (result != nullptr) {
+    result->sharded.text = text;
+    result->mesh = to_string(mesh);
+    result->engine = init().engine();
+    for (const auto& item : model->named_parameters()) {
+      result->parameters.push_back(describe(item.key(), item.value()));
+    }
   }
 }
 
 }  // namespace
 
-LaunchedAs launched_as() {
-  const char* threads = std::getenv("TESSERA_NUM_RANKS");
-  if (threads != nullptr && makes_threads()) {
-    return {.rank = 0, .ranks = std::atoi(threads)};
-  }
-  return {
-      .rank = static_cast<int>(rank()),
-      .ranks = static_cast<int>(world_size())};
-}
-
 DemoResult train_demo(
     const DemoOptions& options, const DemoProgress& progress) {
-  const auto dtype = options.float32 ? torch::kFloat32 : torch::kFloat64;
-  const Data data = two_spirals(dtype);
-  // Ranks share the cores, so each has one thread; with as many for the plain
-  // run, sums are split alike and the curves can agree to the last bit.
+  // Ranks share the cores, so each has one thread, and so has the plain run.
   at::set_num_threads(1);
-  torch::manual_seed(0);
-  auto plain = new_network(dtype);
-  const std::vector<torch::Tensor> start = copy_values(*plain);
+  const Task task = make_task(options);
   DemoResult result;
-  auto begin = std::chrono::steady_clock::now();
-  const auto forward = [&](const torch::Tensor& points) {
-    return plain->forward(points);
-  };
-  train(
-      forward, *plain, data, options.steps,
-      [](const torch::Tensor& loss) { return loss.item<double>(); },
-      [&](int step, double loss) {
-        result.plain_losses.push_back(loss);
-        progress(false, step, loss);
-      });
-  result.plain_seconds = seconds_since(begin);
-  begin = std::chrono::steady_clock::now();
-  on_ranks(options.ranks, [&] {
+  result.characters = task.corpus.size();
+  result.vocabulary = task.corpus.vocabulary();
+  result.prompt = kPrompt;
+  if (!options.processes || rank() == 0) {
+    run_plain(task, result.plain, progress);
+  }
+  on_ranks(options, [&] {
     NoWarnings quiet;
     const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
-    train_rank(start, data, options, progress, result);
+    run_sharded(task, options.mesh, rank() == 0 ? &result : nullptr, progress);
   });
-  result.sharded_seconds = seconds_since(begin);
   return result;
 }
 

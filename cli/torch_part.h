@@ -4,11 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include <tessera/tensor/operators.h>
+
+#include "demo.h"
 
 namespace tessera::cli {
 
@@ -26,29 +27,7 @@ struct Check {
 struct LaunchedAs {
   int rank = 0;
   int ranks = 1;
-};
-
-struct DemoOptions {
-  int ranks = 4;
-  int steps = 400;
-  bool float32 = false;
-};
-
-/// A parameter of the demo's module, as text.
-struct DemoParameter {
-  std::string name;
-  std::string shape;
-  std::string placements;
-  std::string local_shape;  // on rank 0
-};
-
-struct DemoResult {
-  std::vector<double> plain_losses;
-  std::vector<double> sharded_losses;
-  double plain_seconds = 0;
-  double sharded_seconds = 0;
-  std::string mesh;
-  std::vector<DemoParameter> parameters;
+  bool processes = false;
 };
 
 struct BenchOptions {
@@ -134,9 +113,6 @@ struct MissRound {
   double first_seconds = 0;
   double last_seconds = 0;
 };
-
-/// Called on rank 0 after each step; from one thread at a time.
-using DemoProgress = std::function<void(bool sharded, int step, double loss)>;
 
 /// What the library offers; exceptions pass through.
 struct TorchPart {

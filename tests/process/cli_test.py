@@ -106,9 +106,6 @@ PARSER_ERRORS = [
     ("ops --rules --json", ["--rules", "--json"]),
     ("run -- true", ["--ranks", "required"]),
     ("run -n two -- true", ["--ranks", "two"]),
-    ("demo --ranks 0", ["--ranks", "0"]),
-    ("demo --steps many", ["--steps", "many"]),
-    ("demo --dtype f8", ["f8", "f64"]),
     ("doctor --verbose", ["--verbose"]),
 ]
 
@@ -401,35 +398,6 @@ class DoctorTest(unittest.TestCase):
         self.assertEqual(checks["engine mpi"]["status"], "warn")
 
 
-class DemoTest(unittest.TestCase):
-
-    def test_sharded_and_plain_curves_are_equal(self):
-        for ranks, dtype in ((2, "f64"), (3, "f64"), (2, "f32")):
-            with self.subTest(ranks=ranks, dtype=dtype):
-                done = tessera("demo", "--ranks", str(ranks), "--steps", "8",
-                               "--dtype", dtype, "--json")
-                self.assertEqual(done.returncode, 0, done.stderr)
-                report = json.loads(done.stdout)
-                self.assertEqual(len(report["plain_losses"]), 8)
-                self.assertEqual(len(report["sharded_losses"]), 8)
-                self.assertLess(report["plain_losses"][-1],
-                                report["plain_losses"][0])
-                self.assertTrue(report["equal"])
-                self.assertTrue(any("S(0)" in p["placements"]
-                                    for p in report["parameters"]))
-
-    def test_text_shows_progress_curves_and_verdict(self):
-        done = tessera("demo", "--ranks", "2", "--steps", "10", ascii_only=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        for word in ("step 10/10", "plain", "sharded, 2 ranks", "S(0)",
-                     "the same training"):
-            self.assertIn(word, done.stdout)
-        done.stdout.encode("ascii")
-
-    def test_a_terminal_gets_a_bar(self):
-        self.assertIn("█", on_terminal("demo", "--ranks", "2", "--steps", "3"))
-
-
 class BenchTest(unittest.TestCase):
 
     NAMES = ["S0->R", "S0->S1", "P->R", "P->S0"]
@@ -530,7 +498,8 @@ class HelpTest(unittest.TestCase):
             ("ops --help", ["NAME", "--form", "--json", "--rules"]),
             ("run --help", ["-n", "--engine", "--no-prefix", "PROGRAM", "127"]),
             ("doctor --help", ["--json"]),
-            ("demo --help", ["--ranks", "--steps", "--dtype", "--json"]),
+            ("demo --help", ["--ranks", "--mesh", "--engine", "--steps", "--dtype",
+                             "--json"]),
             ("bench redistribute --help", ["--ranks", "--mib", "--python"]),
             ("bench dispatch --help", ["--misses", "--device", "--python"]),
         ]:

@@ -31,6 +31,7 @@ TORCHRUN = next((p for p in (str(ROOT / ".venv/bin/torchrun"), shutil.which("tor
                  if p and os.path.exists(p)), None)
 PROCESSES = ["gloo"] + (["mpi"] if MPIRUN else [])
 ENGINES = ["threads"] + PROCESSES
+ENGINE_OF = {"mpirun": "mpi", "torchrun": "gloo"}  # of other launchers
 LAUNCHERS = ("TESSERA_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "TORCHELASTIC")
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
          "OMP_NUM_THREADS")
@@ -532,7 +533,9 @@ class SameProgramTest(unittest.TestCase):
         for name, text in self.outputs(TESSERA, "demo", "--steps", "3", "--json"):
             report = json.loads(text)
             self.assertTrue(report["equal"], name)
-            results[name] = {k: v for k, v in report.items() if "seconds" not in k}
+            results[name] = {k: v for k, v in report.items()
+                             if "second" not in k and k != "engine"}
+            self.assertEqual(report["engine"], ENGINE_OF.get(name, name))
         self.assertEqual(results["threads"]["ranks"], 4)
         for name, result in results.items():
             self.assertEqual(result, results["threads"], name)
