@@ -32,7 +32,7 @@ struct DemoMesh {
 
 struct DemoOptions {
   DemoMesh mesh = {};
-  int steps = 800;
+  int steps = 900;
   bool float32 = false;
   /// The ranks are the processes of this job, else threads.
   bool processes = false;

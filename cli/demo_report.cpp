@@ -17,7 +17,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int kPicture = 12;  // columns of a drawn parameter
+constexpr int kPicture = 8;  // columns of a drawn parameter
 
 std::string format(const char* pattern, double value) {
   char text[64];
@@ -60,13 +60,12 @@ std::string draw_part(
          repeat(blank, kPicture - end);
 }
 
-std::string cut_word(const DemoParameter& parameter) {
-  if (parameter.cut_dim < 0) {
-    return "-";
-  }
-  return parameter.shape.size() == 1 ? "elements"
-         : parameter.cut_dim == 0    ? "rows"
-                                     : "columns";
+/// Prints "R S(0) rows", "R R".
+std::string placements_text(const DemoParameter& parameter) {
+  const bool is_matrix = parameter.shape.size() == 2;
+  return parameter.placements + (!is_matrix || parameter.cut_dim < 0 ? ""
+                                 : parameter.cut_dim == 0            ? " rows"
+                                                          : " columns");
 }
 
 int64_t elements_of(const std::vector<int64_t>& shape) {
@@ -77,7 +76,7 @@ int64_t elements_of(const std::vector<int64_t>& shape) {
 std::string draw_parameters(
     const DemoResult& result, const DemoOptions& options,
     const Terminal& terminal) {
-  std::vector<std::string> header{"parameter", "shape", "placements", "cut by"};
+  std::vector<std::string> header{"parameter", "shape", "placements"};
   for (int64_t tp = 0; tp < options.mesh.tp; ++tp) {
     header.push_back("tp " + std::to_string(tp));
   }
@@ -97,20 +96,16 @@ std::string draw_parameters(
     }
     std::vector<std::string> row{
         parameter.alike + (count > 1 ? " x " + std::to_string(count) : ""),
-        shape_to_string(parameter.shape), parameter.placements,
-        cut_word(parameter)};
+        shape_to_string(parameter.shape), placements_text(parameter)};
     for (size_t tp = 0; tp < parameter.held.size(); ++tp) {
       row.push_back(draw_part(parameter, tp, terminal));
     }
     table.add(std::move(row));
   }
+  const double part = static_cast<double>(held) / static_cast<double>(all);
   return "parameters on " + result.mesh + ": " + with_commas(all) +
          " in all, rank 0 holds " + with_commas(held) + " (" +
-         format(
-             "%.0f",
-             100 * static_cast<double>(held) / static_cast<double>(all)) +
-         " %); a batch of " + std::to_string(kDemoSizes.batch) +
-         " is cut along dp\n" + table.draw(terminal);
+         format("%.0f", 100 * part) + " %)\n" + table.draw(terminal);
 }
 
 std::string per_step(int64_t total, int steps) {
@@ -125,19 +120,18 @@ std::string draw_traffic(
   if (result.traffic.empty()) {
     return "no communication\n";
   }
-  TextTable table({"cause", "op", "along", "pass", "calls", "bytes"});
+  TextTable table({"cause", "op", "pass", "count", "bytes"});
   DemoTraffic sum;
   for (const DemoTraffic& row : result.traffic) {
     table.add(
-        {row.cause, row.kind, row.mesh_dims,
-         row.in_backward ? "backward" : "forward",
-         per_step(row.count, options.steps),
+        {row.cause, row.kind + " " + row.mesh_dims,
+         row.in_backward ? "bwd" : "fwd", per_step(row.count, options.steps),
          per_step(row.bytes, options.steps)});
     sum.count += row.count;
     sum.bytes += row.bytes;
   }
   table.add(
-      {"in all", "", "", "", per_step(sum.count, options.steps),
+      {"in all", "", "", per_step(sum.count, options.steps),
        per_step(sum.bytes, options.steps)});
   return "communication of rank 0 in a step, by cause\n" + table.draw(terminal);
 }
@@ -147,8 +141,9 @@ std::string verdict_text(const DemoResult& result, const DemoOptions& options) {
       result.plain.losses, result.sharded.losses, options.float32);
   return "largest difference between the curves: " +
          format("%.2g", verdict.difference) + " of the loss (allowed " +
-         format("%.0e", verdict.allowed) + "): " +
-         (verdict.equal() ? "the same training" : "NOT the same training") +
+         format("%.0e", verdict.allowed) + ")\n" +
+         (verdict.equal() ? "equal: the same training"
+                          : "DIFFERENT: not the same training") +
          "\n";
 }
 
@@ -157,8 +152,8 @@ std::string speed_text(const DemoResult& result, const DemoOptions& options) {
     return tokens_per_second(options.steps, run.seconds) + " (" +
            format("%.1f s", run.seconds) + ")";
   };
-  return "speed: plain " + of(result.plain) + ", sharded " +
-         of(result.sharded) + ", ranks by " + result.engine + "\n";
+  return "plain " + of(result.plain) + "; sharded " + of(result.sharded) +
+         ", engine " + result.engine + "\n";
 }
 
 std::string written_text(const DemoResult& result) {
@@ -205,13 +200,12 @@ std::string DemoProgressReport::bar_line(
 }
 
 std::string demo_opening(const DemoOptions& options) {
-  return "Training a small GPT on text, character by character: " +
-         counted(kDemoSizes.layers, "layer") + " of width " +
-         std::to_string(kDemoSizes.width) + ", " +
-         counted(options.steps, "AdamW step") + ", " +
-         (options.float32 ? "f32" : "f64") + "\nplain, then on " +
-         counted(options.mesh.ranks(), "rank") + " (" +
-         mesh_text(options.mesh) + "), same start and same batches\n";
+  return "A small GPT learns a text by characters: " +
+         counted(options.steps, "AdamW step") + " of " +
+         counted(kDemoTokensPerStep, "token") + ", " +
+         (options.float32 ? "f32" : "f64") + ".\nFirst plainly, then on " +
+         counted(options.mesh.ranks(), "rank") + ", " +
+         mesh_text(options.mesh) + ": same start, same batches.\n";
 }
 
 std::string demo_text_report(
