@@ -20,7 +20,6 @@ namespace {
 
 using namespace tessera;
 
-constexpr int64_t kBatch = 8;
 constexpr int kSteps = 10;
 // ASCII up to 'z': 62 and 61 characters on two ranks.
 const gpt::Sizes kSizes{.vocabulary = 'z' + 1, .length = 12};
@@ -31,9 +30,8 @@ const std::string kText =
 // Sequences of characters, and the character that follows each of them.
 std::pair<at::Tensor, at::Tensor> batch(int step) {
   const std::vector<int64_t> text(kText.begin(), kText.end());
-  const at::Tensor windows = torch::tensor(text)
-                                 .unfold(0, kSizes.length + 1, 5)
-                                 .narrow(0, step, kBatch);
+  const at::Tensor windows =
+      torch::tensor(text).unfold(0, kSizes.length + 1, 5).narrow(0, step, 8);
   return {
       windows.narrow(1, 0, kSizes.length), windows.narrow(1, 1, kSizes.length)};
 }
@@ -73,6 +71,7 @@ std::vector<double> train(const std::optional<DeviceMesh>& mesh) {
       next = distribute_tensor(next, *mesh, {Shard(0), Replicate()});
     }
     optimizer.zero_grad();
+    const LossParallel guard;  // logits that are whole would be an error
     const at::Tensor loss = torch::nn::functional::cross_entropy(
         model(in).flatten(0, 1), next.flatten());
     loss.backward();

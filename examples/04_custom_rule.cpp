@@ -53,6 +53,7 @@ struct WeightedDot : torch::autograd::Function<WeightedDot> {
 TORCH_LIBRARY(toy, m) {
   m.def("weighted_dot(Tensor x, Tensor y, Tensor w) -> Tensor");
   m.impl("weighted_dot", c10::DispatchKey::CPU, TORCH_FN(weighted_dot));
+  m.impl("weighted_dot", c10::DispatchKey::Meta, TORCH_FN(weighted_dot));
   m.impl(
       "weighted_dot", c10::DispatchKey::Autograd,
       [](const at::Tensor& x, const at::Tensor& y, const at::Tensor& w) {
