@@ -208,7 +208,8 @@ Held memory_of_loss(int64_t rows, int64_t classes, bool cut) {
   if (cut) {
     guard.emplace();
   }
-  at::cross_entropy_loss(head(x), t).backward();
+  const at::Tensor loss = at::cross_entropy_loss(head(x), t);
+  loss.backward();
   return {count.peak - before, count.largest};
 }
 
