@@ -63,12 +63,13 @@ std::vector<double> train(const std::optional<DeviceMesh>& mesh) {
     gradients.emplace(*model, *mesh);
   }
   torch::optim::AdamW optimizer(model->parameters(), 0.01);
+  const Placements by_rows{Shard(0), Replicate()};
   std::vector<double> losses;
   for (int step = 0; step < kSteps; ++step) {
     auto [in, next] = batch(step);
-    if (mesh) {  // each row of ranks takes its part of the sequences
-      in = distribute_tensor(in, *mesh, {Shard(0), Replicate()});
-      next = distribute_tensor(next, *mesh, {Shard(0), Replicate()});
+    if (mesh) {  // every rank has all sequences, and keeps those of its row
+      in = distribute_tensor(in, *mesh, by_rows, {.src_data_rank = {}});
+      next = distribute_tensor(next, *mesh, by_rows, {.src_data_rank = {}});
     }
     optimizer.zero_grad();
     const LossParallel guard;  // logits that are whole would be an error

@@ -59,7 +59,7 @@ torch::nn::Sequential make_model() {
 void body() {
   manual_seed(7);  // on all ranks: random numbers do not depend on their count
   const DeviceMesh mesh = make_mesh();
-  const torch::nn::Sequential model = make_model();
+  torch::nn::Sequential model = make_model();
   parallelize_module(
       model, mesh, {{"0", ColwiseParallel()}, {"2", RowwiseParallel()}});
   torch::optim::AdamW optimizer(model->parameters(), 0.01);
