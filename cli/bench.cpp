@@ -227,6 +227,7 @@ void add_bench(CLI::App& app, int& exit_code) {
       [options, &exit_code] { exit_code = run_redistribute(*options); });
   add_bench_comm(*bench, exit_code);
   add_bench_dispatch(*bench, exit_code);
+  add_bench_train(*bench, exit_code);
 }
 
 }  // namespace tessera::cli

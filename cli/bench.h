@@ -33,6 +33,8 @@ std::string targets_text(const std::vector<Target>& targets);
 void add_bench_comm(CLI::App& bench, int& exit_code);
 /// Adds `bench dispatch`.
 void add_bench_dispatch(CLI::App& bench, int& exit_code);
+/// Adds `bench train`.
+void add_bench_train(CLI::App& bench, int& exit_code);
 /// Runs `bench dispatch --misses`, with the Python named or the one found.
 int run_misses(const std::string& python, bool json);
 

@@ -110,6 +110,8 @@ PARSER_ERRORS = [
     ("demo --steps many", ["--steps", "many"]),
     ("demo --dtype f8", ["f8", "f64"]),
     ("doctor --verbose", ["--verbose"]),
+    ("bench train --ranks 3", ["--ranks", "3"]),
+    ("bench train --engine nccl", ["--engine", "nccl"]),
 ]
 
 
@@ -533,6 +535,7 @@ class HelpTest(unittest.TestCase):
             ("demo --help", ["--ranks", "--steps", "--dtype", "--json"]),
             ("bench redistribute --help", ["--ranks", "--mib", "--python"]),
             ("bench dispatch --help", ["--misses", "--device", "--python"]),
+            ("bench train --help", ["--ranks", "--engine", "--warm-up", "--python"]),
         ]:
             with self.subTest(typed):
                 done = tessera(*typed.split())
