@@ -25,6 +25,7 @@
 #include <tessera/parallel/data_parallel.h>
 #include <tessera/parallel/distribute_module.h>
 #include <tessera/parallel/local_map.h>
+#include <tessera/parallel/loss_parallel.h>
 #include <tessera/parallel/parallelize_module.h>
 #include <tessera/plan/cost.h>
 #include <tessera/plan/exchange.h>

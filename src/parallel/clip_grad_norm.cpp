@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>

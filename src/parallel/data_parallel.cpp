@@ -19,14 +19,21 @@ namespace tessera {
 
 namespace {
 
+// A gradient that lies in a bucket's buffer.
+struct Packed {
+  at::Tensor parameter;
+  at::Tensor gradient;  // as it was when the bucket began
+};
+
 // Parameters whose gradients are reduced together, and what is under way.
 struct Bucket {
   std::vector<at::Tensor> parameters;
-  size_t arrived = 0;
+  size_t arrived = 0;   // gradients, in backward passes that do not accumulate
+  size_t changes = 0;   // gradients, in all of them
+  size_t begun_at = 0;  // `changes` when it began
+  std::vector<Packed> packed;
   at::Tensor buffer;
-  std::vector<size_t> packed;  // which parameters lie in it, in order
   Work work;
-  bool begun = false;
 };
 
 bool is_addend(const at::Tensor& gradient, size_t dim) {
@@ -34,12 +41,26 @@ bool is_addend(const at::Tensor& gradient, size_t dim) {
          spec(gradient).placements()[dim].is_partial();
 }
 
+// Calls f(its part of the buffer, the shard) for every packed gradient.
+template <class F>
+void for_each_part(const Bucket& bucket, F f) {
+  int64_t offset = 0;
+  for (const Packed& packed : bucket.packed) {
+    const at::Tensor shard = to_local(packed.gradient);
+    f(bucket.buffer.narrow(0, offset, shard.numel()).view(shard.sizes()),
+      shard);
+    offset += shard.numel();
+  }
+}
+
 }  // namespace
 
 // Note [Buckets in one order]
 // Reductions are collective, so all ranks of the dim must begin them in one
 // order: that of the buckets, last layers first, whatever order gradients
-// arrive in. A bucket that is full waits for those before it.
+// arrive in. A bucket that is full waits for those before it. One whose
+// gradients change after it began, by another backward pass of the same step,
+// is reduced again at the end.
 struct DataParallel::State {
   State(const DeviceMesh& on, int64_t along) : mesh(on), dim(along) {}
 
@@ -52,7 +73,11 @@ struct DataParallel::State {
 
   void arrive(const at::Tensor& parameter) {
     const auto found = bucket_of.find(parameter.unsafeGetTensorImpl());
-    if (accumulating > 0 || found == bucket_of.end()) {
+    if (found == bucket_of.end()) {
+      return;
+    }
+    ++buckets[found->second].changes;
+    if (accumulating > 0) {
       return;
     }
     ++buckets[found->second].arrived;
@@ -67,30 +92,34 @@ struct DataParallel::State {
       begin(buckets[next++]);
     }
     for (Bucket& bucket : buckets) {
+      bucket.work.wait();
+      if (bucket.changes != bucket.begun_at) {
+        begin(bucket);
+        bucket.work.wait();
+      }
       end(bucket);
     }
     next = 0;
   }
 
  private:
-  size_t mesh_dim() const { return static_cast<size_t>(dim); }
-
   void begin(Bucket& bucket) {
     const at::NoGradGuard no_grad;
-    bucket.begun = true;
+    const auto d = static_cast<size_t>(dim);
+    bucket.begun_at = bucket.changes;
+    bucket.packed.clear();
     int64_t count = 0;
-    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
-      if (is_addend(bucket.parameters[i].grad(), mesh_dim())) {
-        bucket.packed.push_back(i);
-        count += to_local(bucket.parameters[i].grad()).numel();
+    for (const at::Tensor& parameter : bucket.parameters) {
+      if (is_addend(parameter.grad(), d)) {
+        bucket.packed.push_back({parameter, parameter.grad()});
+        count += to_local(parameter.grad()).numel();
       }
     }
     if (bucket.packed.empty()) {
       return;
     }
-    const at::Tensor first =
-        to_local(bucket.parameters[bucket.packed[0]].grad());
-    bucket.buffer = at::empty({count}, first.options());
+    bucket.buffer =
+        at::empty({count}, to_local(bucket.packed[0].gradient).options());
     for_each_part(bucket, [](const at::Tensor& part, const at::Tensor& shard) {
       part.copy_(shard);
     });
@@ -99,38 +128,25 @@ struct DataParallel::State {
         mesh.communicator(dim).all_reduce_async(bucket.buffer, ReduceOp::kSum);
   }
 
-  // Calls f(its part of the buffer, the shard) for every packed gradient.
-  template <class F>
-  void for_each_part(Bucket& bucket, F f) {
-    int64_t offset = 0;
-    for (const size_t i : bucket.packed) {
-      const at::Tensor shard = to_local(bucket.parameters[i].grad());
-      f(bucket.buffer.narrow(0, offset, shard.numel()).view(shard.sizes()),
-        shard);
-      offset += shard.numel();
-    }
-  }
-
   void end(Bucket& bucket) {
     const at::NoGradGuard no_grad;
-    bucket.work.wait();
     for_each_part(bucket, [](const at::Tensor& part, const at::Tensor& shard) {
       shard.copy_(part);
     });
-    for (const size_t i : bucket.packed) {
-      at::Tensor& gradient = bucket.parameters[i].mutable_grad();
-      Placements placements = spec(gradient).placements();
-      placements[mesh_dim()] = Replicate();
-      gradient = from_local(
-          to_local(gradient), mesh, placements,
-          {.shape = gradient.sizes().vec(),
-           .stride = gradient.strides().vec()});
+    for (const auto& [parameter, addends] : bucket.packed) {
+      Placements placements = spec(addends).placements();
+      placements[static_cast<size_t>(dim)] = Replicate();
+      if (parameter.grad().is_same(addends)) {
+        parameter.mutable_grad() = from_local(
+            to_local(addends), mesh, placements,
+            {.shape = addends.sizes().vec(),
+             .stride = addends.strides().vec()});
+      }
     }
-    bucket.work = {};
-    bucket.buffer = {};
     bucket.packed.clear();
-    bucket.arrived = 0;
-    bucket.begun = false;
+    bucket.work = {};
+    bucket.buffer.reset();
+    bucket.arrived = bucket.changes = bucket.begun_at = 0;
   }
 };
 

@@ -59,6 +59,7 @@ std::optional<Layer> layer_of(Module& module) {
   if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) {
     return Layer{
         .weight = embedding->weight,
+        .bias = {},
         .weight_out = 1,
         .weight_in = 0,
         .is_lookup = true};

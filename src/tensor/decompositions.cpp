@@ -22,6 +22,7 @@ const Decompositions& table() {
     add_nll_decompositions(*made);
     add_comparison_decompositions(*made);
     add_topk_decompositions(*made);
+    add_concat_decompositions(*made);
     add_convolution_decompositions(*made);
     return made;
   }();

@@ -12,6 +12,7 @@
 #include <comm/call_cause.h>
 #include <tensor/dispatch_cache.h>
 #include <tensor/dry_run.h>
+#include <tensor/parameter_use.h>
 #include <tensor/random/plain.h>
 #include <tensor/random/table.h>
 #include <tensor/strict.h>
@@ -200,9 +201,6 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   if (traits.special != nullptr) {
     return traits.special(call);
   }
-  if (traits.takes_parameter && has_parameter_uses() && run_as_used(call)) {
-    return;
-  }
   call.check_one_mesh();
   if (!read_values(call, traits)) {
     call.check_no_mix();
@@ -224,13 +222,6 @@ void autograd_fallback(
     const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   ensure_registered();
   op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
-}
-
-// Asks parameters how they are used, then records as any other key would.
-void use_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
-  if (!run_as_used(OpCall(op, stack))) {
-    op.callBoxedForDispatchKey(kUnusedAutogradKey, *stack);
-  }
 }
 
 bool shallow_copy_kernel(const at::Tensor&, const at::Tensor&) {
@@ -264,19 +255,6 @@ class Registry {
         if (auto op = c10::Dispatcher::singleton().findSchema(name)) {
           add_operator(*op);
         }
-      }
-    }
-  }
-
-  void add_use_kernels() {
-    std::lock_guard<std::mutex> adding(adding_);
-    auto& dispatcher = c10::Dispatcher::singleton();
-    for (const auto& name : dispatcher.getAllOpNames()) {
-      const auto op = dispatcher.findSchema(name);
-      if (op && may_take_parameter(*op) &&
-          !op->hasKernelForDispatchKey(kShardedAutogradKey)) {
-        add(name, kShardedAutogradKey, std::nullopt,
-            c10::BoxedKernel::makeFromFunction<&use_kernel>());
       }
     }
   }
@@ -320,6 +298,7 @@ class Registry {
       }
     }
     register_plain_random();
+    register_use_kernels(handles_);
     // The dispatcher replays all known operators to a new listener.
     handles_.push_back(
         dispatcher.addRegistrationListener(std::make_unique<Listener>(*this)));
@@ -395,14 +374,6 @@ std::atomic<bool> has_late_operators{true};
 
 void register_late_operators() {
   Registry::instance().add_late();
-}
-
-void register_use_kernels() {
-  static const bool once = [] {
-    Registry::instance().add_use_kernels();
-    return true;
-  }();
-  static_cast<void>(once);
 }
 
 }  // namespace detail

@@ -8,9 +8,6 @@ namespace tessera::detail {
 /// Set until the first registration, and when an operator has been defined.
 extern std::atomic<bool> has_late_operators;
 void register_late_operators();
-/// Registers kernels above autograd that ask parameters how they are used, once
-/// per process: calls pay for them from then on.
-void register_use_kernels();
 
 /// Registers our kernels with the dispatcher, once per process. Everything that
 /// makes a sharded tensor calls it, so no static initialiser is needed, and

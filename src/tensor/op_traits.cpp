@@ -10,7 +10,6 @@
 #include <ATen/core/enum_tag.h>
 #include <tensor/decompositions.h>
 #include <tensor/dispatch_cache.h>
-#include <tensor/parameter_use.h>
 #include <tensor/random/table.h>
 
 namespace tessera::detail {
@@ -149,7 +148,6 @@ OpTraits find_traits(const c10::OperatorHandle& op) {
   traits.is_elementwise = traits.rule.rule != nullptr &&
                           traits.rule.rule->is_pointwise && !traits.is_random &&
                           returns_tensors(op.schema());
-  traits.takes_parameter = may_take_parameter(op);
   find_special(op.operator_name(), traits);
   if (traits.is_random) {
     traits.special = random_kernel(op);

@@ -56,8 +56,6 @@ struct OpTraits {
   bool is_random = false;
   /// Element i of each result depends on elements i of the arguments only.
   bool is_elementwise = false;
-  /// One of the arguments may say how it is used: see parameter_use.h.
-  bool takes_parameter = false;
   /// The result is the argument's shard in another tensor.
   bool shares_shard = false;
   /// The special kernel reads and writes no element, so it runs on ranks

@@ -4,10 +4,15 @@
 // A C++ module's forward() is not virtual and cannot be intercepted, so a
 // parallel style is kept with the parameter: in its meta, where views of it
 // (weight.t(), of which C++ linear layers are made) find it too. The calls that
-// multiply, look up, normalise or convolve with a parameter ask for it, bring
-// their input into the placement that it names, and their result, by
-// differentiable moves: autograd then moves gradients the other way, once,
-// where the calls of a backward pass would each move what they need.
+// multiply, look up, normalise or convolve with such a parameter bring their
+// input into the placement that it names, and their result, by differentiable
+// moves: autograd then moves gradients the other way, once, where the calls of
+// a backward pass would each move what they need.
+//
+// Such a tensor carries a dispatch key above autograd for which LibTorch itself
+// has no kernels. Ours stand at the operators that take parameters, all others
+// fall through; so calls without such a tensor do not come here, and inference
+// mode, which leaves autograd out, does not leave us out.
 //
 // Placements never change values, so a use can only cost or save
 // communication. Calls inside a backward pass ask for nothing, and calls inside
@@ -17,11 +22,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <tensor/op_call.h>
 #include <tessera/layout/placement.h>
 
 namespace tessera::detail {
+
+/// Reserved by LibTorch for extensions; see Note [Styles without hooks].
+constexpr c10::DispatchKey kUseKey = c10::DispatchKey::DeferredInit;
 
 /// What one end of a call should look like in the mesh dim of a style. Negative
 /// tensor dims count from the end.
@@ -52,14 +61,13 @@ void set_parameter_use(
 /// Returns what set_parameter_use() attached, or nullptr.
 std::shared_ptr<const ParameterUse> parameter_use(const at::Tensor& parameter);
 
-/// Tells whether a use was ever attached in this process.
-bool has_parameter_uses();
+/// Runs a call as if it had not come here.
+void run_below_use(
+    const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+    torch::jit::Stack* stack);
 
-/// Tells whether run_as_used() knows where the operator takes a parameter.
-bool may_take_parameter(const c10::OperatorHandle& op);
-
-/// Runs a call as one of its parameters asks for; returns false, and does
-/// nothing, where none does.
-bool run_as_used(const OpCall& call);
+/// Registers the kernels of operators that take parameters, and of those that
+/// a LossParallel changes.
+void register_use_kernels(std::vector<c10::RegistrationHandleRAII>& handles);
 
 }  // namespace tessera::detail

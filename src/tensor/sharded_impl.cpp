@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <tensor/execute.h>
 #include <tensor/movement.h>
+#include <tensor/parameter_use.h>
 #include <tensor/strides.h>
 #include <tensor/wrapper.h>
 
@@ -128,6 +129,7 @@ at::Tensor wrap_view(
   at::Tensor view = wrap(std::move(local), spec, std::move(shown), like);
   if (use) {
     moving_meta_of(view).use = use;
+    add_key(view, kUseKey);
   }
   follow_source(view, source);
   return view;

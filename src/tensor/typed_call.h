@@ -21,7 +21,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <tensor/dispatch.h>
 #include <tensor/dispatch_cache.h>
-#include <tensor/parameter_use.h>
 #include <tensor/ways.h>
 
 namespace tessera::detail {
@@ -324,9 +323,6 @@ class TypedComposite;
 // Its entry in the table of an operator that ATen decomposes is that
 // decomposition: no backend has this key.
 constexpr c10::DispatchKey kUnusedKey = c10::DispatchKey::PrivateUse2;
-/// Likewise: what autograd does for every backend.
-constexpr c10::DispatchKey kUnusedAutogradKey =
-    c10::DispatchKey::AutogradPrivateUse2;
 
 template <class R, class... A>
 class TypedComposite<R(A...)> final : public c10::OperatorKernel {
@@ -338,8 +334,7 @@ class TypedComposite<R(A...)> final : public c10::OperatorKernel {
     ThreadDispatch& mine = enter_kernel();
     const OpTraits& traits = mine.traits.find(op_);
     if (traits.special == nullptr && !traits.is_random &&
-        !traits.reads_values && are_on_one_mesh(arguments...) &&
-        !(traits.takes_parameter && has_parameter_uses())) {
+        !traits.reads_values && are_on_one_mesh(arguments...)) {
       mine.count_typed(1);
       const PlainIsReplicated depth;
       return op_.redispatch(

@@ -189,6 +189,11 @@ void become_wrapper(const at::Tensor& t, c10::intrusive_ptr<ShardedMeta> meta) {
   impl->set_backend_meta(std::move(meta));
 }
 
+void add_key(const at::Tensor& t, c10::DispatchKey key) {
+  auto& keys = t.unsafeGetTensorImpl()->*ShardedImpl::key_set();
+  keys = keys.add(key);
+}
+
 void follow_source(const at::Tensor& view, const at::Tensor& source) {
   if (view.is_inference() && !source.is_inference()) {
     auto* impl = view.unsafeGetTensorImpl();

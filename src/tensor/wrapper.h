@@ -30,4 +30,7 @@ void become_wrapper(const at::Tensor& t, c10::intrusive_ptr<ShardedMeta> meta);
 /// source.
 void follow_source(const at::Tensor& view, const at::Tensor& source);
 
+/// Adds a dispatch key to a wrapper.
+void add_key(const at::Tensor& t, c10::DispatchKey key);
+
 }  // namespace tessera::detail

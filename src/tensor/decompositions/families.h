@@ -20,6 +20,7 @@ void add_loss_decompositions(Decompositions& all);
 void add_nll_decompositions(Decompositions& all);
 void add_comparison_decompositions(Decompositions& all);
 void add_topk_decompositions(Decompositions& all);
+void add_concat_decompositions(Decompositions& all);
 void add_convolution_decompositions(Decompositions& all);
 
 }  // namespace tessera::detail

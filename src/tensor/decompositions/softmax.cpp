@@ -73,13 +73,13 @@ c10::ScalarType softmax_type(const OpCall& call) {
 
 void softmax(const OpCall& call) {
   softmax_of(call, softmax_type(call), [](const Exponentials& e) {
-    return e.shifted.exp().div_(e.sum);
+    return e.shifted.exp_().div_(e.sum);
   });
 }
 
 void log_softmax(const OpCall& call) {
   softmax_of(call, softmax_type(call), [](const Exponentials& e) {
-    return e.shifted - e.sum.log();
+    return e.shifted.sub_(e.sum.log());
   });
 }
 

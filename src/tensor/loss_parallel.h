@@ -1,0 +1,22 @@
+// Cross entropy under a LossParallel.
+//
+// Note [Cross entropy in one step]
+// By itself, cross entropy is a logarithm of softmax and a choice of scores;
+// the derivative of the first sums its gradient over all classes, that is over
+// ranks. But the second one's gradient is not 0 for one class per target only,
+// so every rank knows that sum: under a LossParallel both are one step, and its
+// derivative communicates nothing.
+#pragma once
+
+#include <ATen/core/boxing/BoxedKernel.h>
+
+namespace tessera::detail {
+
+/// Begins or ends a LossParallel on this thread; tells whether there was one.
+bool set_loss_parallel(bool on);
+
+/// Returns what runs cross entropy under a LossParallel, at the key of
+/// parameter uses, which a LossParallel adds to all calls of its thread.
+c10::BoxedKernel cross_entropy_kernel();
+
+}  // namespace tessera::detail
