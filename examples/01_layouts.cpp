@@ -1,5 +1,6 @@
 // Layouts and redistribution: the same 5 x 4 matrix, cut in different ways over
-// a 2 x 2 mesh. Run it alone, on ranks that are threads, or on processes:
+// a mesh of two dims, 2 x 2 on four ranks. Prints the layouts, what each rank
+// holds, and sums of rows. Run it alone, on threads, or on processes:
 //
 //   build/bin/tessera run -n 4 -- build/bin/01_layouts
 //   build/bin/tessera run -n 4 --engine gloo -- build/bin/01_layouts
@@ -45,9 +46,9 @@ void show(const std::string& title, const at::Tensor& t) {
 }
 
 void body() {
-  const bool alone = world_size() < 4;
-  const auto mesh = alone ? init_device_mesh(at::kCPU, {1, 1}, {"dp", "tp"})
-                          : init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"});
+  const int64_t tp = world_size() % 2 == 0 ? 2 : 1;
+  const auto mesh =
+      init_device_mesh(at::kCPU, {world_size() / tp, tp}, {"dp", "tp"});
   const at::Tensor matrix = at::arange(20, at::kFloat).reshape({5, 4});
 
   // Every rank has the whole value here; distribute_tensor keeps its part.

@@ -24,7 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("TESSERA_BIN", ROOT / "build" / "bin"))
 TESSERA = str(BIN / "tessera")
 PROBE = str(BIN / "cli_run_probe")
-EXAMPLES = [str(BIN / "01_layouts"), str(BIN / "02_sharded_tensor")]
+EXAMPLES = [str(BIN / "01_layouts"), str(BIN / "06_sharded_tensor")]
+EVERY_LAUNCHER = str(BIN / "05_every_launcher")
 LIMIT = 90  # seconds for any command
 MPIRUN = shutil.which("mpirun")
 TORCHRUN = next((p for p in (str(ROOT / ".venv/bin/torchrun"), shutil.which("torchrun"))
@@ -526,6 +527,21 @@ class SameProgramTest(unittest.TestCase):
                 self.assertIn("rank 3 holds", printed["threads"])
                 for name, text in printed.items():
                     self.assertEqual(text, printed["threads"], name)
+
+    def test_the_example_for_launchers_trains_alike_under_each(self):
+        engines = {"mpirun": "mpi", "torchrun": "gloo"}
+        results = {}
+        for name, text in self.outputs(EVERY_LAUNCHER):
+            first, *results[name] = text.splitlines()
+            self.assertEqual(first, f"4 ranks, engine {engines.get(name, name)}")
+        for rank, line in enumerate(results["threads"][:-1]):
+            self.assertRegex(line, fr"^rank {rank} holds \[10, 8\] of .*, sum -?\d")
+        self.assertEqual(len(results["threads"]), 4 + 1)
+        for name, result in results.items():
+            self.assertEqual(result, results["threads"], name)
+        alone = call([EVERY_LAUNCHER]).stdout.splitlines()
+        self.assertRegex(alone[-1], r"^checksum \d+\.\d{9}$")
+        self.assertEqual(alone[-1], results["threads"][-1])
 
     def test_the_demo_trains_alike_under_every_launcher(self):
         results = {}

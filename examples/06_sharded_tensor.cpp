@@ -1,9 +1,10 @@
-// Sharded tensors of any tiling, and a net that a plan shards. Run it alone, on
-// ranks that are threads, or on processes:
+// Sharded tensors of any tiling, and a net that a plan shards. Prints how many
+// elements each rank holds, whether all came back, and whether the net learned.
+// Run it alone, on ranks that are threads, or on processes:
 //
-//   build/bin/tessera run -n 4 -- build/bin/02_sharded_tensor
-//   build/bin/tessera run -n 4 --engine gloo -- build/bin/02_sharded_tensor
-//   mpirun -n 4 build/bin/02_sharded_tensor
+//   build/bin/tessera run -n 4 -- build/bin/06_sharded_tensor
+//   build/bin/tessera run -n 4 --engine gloo -- build/bin/06_sharded_tensor
+//   mpirun -n 4 build/bin/06_sharded_tensor
 #include <iostream>
 #include <string>
 #include <vector>
