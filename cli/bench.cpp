@@ -183,6 +183,27 @@ std::string formatted(const char* format, double value) {
   return buffer;
 }
 
+std::vector<std::string> missed(const std::vector<Target>& targets) {
+  std::vector<std::string> texts;
+  for (const Target& target : targets) {
+    if (!target.met) {
+      texts.push_back(target.text);
+    }
+  }
+  return texts;
+}
+
+std::string targets_text(const std::vector<Target>& targets) {
+  const std::vector<std::string> texts = missed(targets);
+  std::string text = texts.empty()
+                         ? "all " + counted(targets.size(), "target") + " met\n"
+                         : "missed:\n";
+  for (const std::string& line : texts) {
+    text += "  " + line + "\n";
+  }
+  return text;
+}
+
 void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* bench =
       app.add_subcommand("bench", "Measure Tessera, beside PyTorch");
@@ -206,6 +227,7 @@ void add_bench(CLI::App& app, int& exit_code) {
       [options, &exit_code] { exit_code = run_redistribute(*options); });
   add_bench_comm(*bench, exit_code);
   add_bench_dispatch(*bench, exit_code);
+  add_bench_train(*bench, exit_code);
 }
 
 }  // namespace tessera::cli

@@ -18,10 +18,23 @@ double median_ratio(
 /// Prints a number with printf's words.
 std::string formatted(const char* format, double value);
 
+/// A figure against its bound.
+struct Target {
+  std::string text;  // how it is missed: "add 0.90 us ..., above 0.50"
+  bool met = false;
+};
+
+/// Returns the texts of the targets that are not met.
+std::vector<std::string> missed(const std::vector<Target>& targets);
+/// Prints what is missed, or that nothing is.
+std::string targets_text(const std::vector<Target>& targets);
+
 /// Adds `bench comm`.
 void add_bench_comm(CLI::App& bench, int& exit_code);
 /// Adds `bench dispatch`.
 void add_bench_dispatch(CLI::App& bench, int& exit_code);
+/// Adds `bench train`.
+void add_bench_train(CLI::App& bench, int& exit_code);
 /// Runs `bench dispatch --misses`, with the Python named or the one found.
 int run_misses(const std::string& python, bool json);
 

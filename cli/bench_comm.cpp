@@ -1,14 +1,9 @@
 // tessera bench comm: the collectives of every engine, in turns with PyTorch's
 // over Gloo. Each round starts each engine's ranks once, by `tessera run`.
-#include <c10/util/Exception.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -16,10 +11,9 @@
 #include <optional>
 
 #include "bench.h"
-#include "child.h"
 #include "comm_pytorch.h"
 #include "command.h"
-#include "private_folder.h"
+#include "engine_worker.h"
 #include "python_peer.h"
 #include "terminal.h"
 #include "text_table.h"
@@ -29,9 +23,6 @@ namespace tessera::cli {
 namespace {
 
 using nlohmann::ordered_json;
-
-constexpr int kWorkerSeconds = 300;
-constexpr int kGraceSeconds = 20;  // for SIGTERM to work
 
 struct Options {
   CommBenchOptions bench;
@@ -58,102 +49,17 @@ Times times_of(const ordered_json& json) {
   return times;
 }
 
-/// Waits for a child, kWorkerSeconds at most; a signal to end goes to the child
-/// first, and stays pending for this process. Returns the child's status.
-int wait_for_worker(pid_t child) {
-  using Clock = std::chrono::steady_clock;
-  const sigset_t watched = watched_signals();
-  auto limit = Clock::now() + std::chrono::seconds(kWorkerSeconds);
-  bool asked = false;
-  int taken = 0;
-  int status = 0;
-  while (waitpid(child, &status, WNOHANG) != child) {
-    siginfo_t info{};
-    const timespec pause{.tv_sec = 0, .tv_nsec = 100'000'000};
-    const int number = sigtimedwait(&watched, &info, &pause);
-    const bool told = number > 0 && number != SIGCHLD;
-    if (!told && Clock::now() < limit) {
-      continue;
-    }
-    // Those from the keyboard reach the child by themselves.
-    if (!told || info.si_code <= 0) {
-      kill(child, told ? number : asked ? SIGKILL : SIGTERM);
-    }
-    taken = told ? number : taken;
-    asked = true;
-    limit = Clock::now() + std::chrono::seconds(kGraceSeconds);
-  }
-  if (taken != 0) {
-    raise(taken);
-  }
-  return status;
-}
-
-/// Runs a program to its end with its output in a file; returns its exit code.
-/// The watched signals are blocked.
-int run_to_end(
-    const std::vector<std::string>& words, const std::string& log,
-    const sigset_t& mask) {
-  const Child child = start_program(words, mask, SIGTERM, [&] {
-    const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    dup2(input, STDIN_FILENO);
-    dup2(output, STDOUT_FILENO);
-    dup2(output, STDERR_FILENO);
-  });
-  if (child.error != 0) {
-    return report_exec_failure(words[0], child.error);
-  }
-  return exit_code_of(wait_for_worker(child.pid));
-}
-
-/// Returns the last line that is not the launcher's own, if there is one.
-std::string last_line(const std::string& file) {
-  std::ifstream input(file);
-  std::string last;
-  for (std::string line; std::getline(input, line);) {
-    const bool says_more = !line.starts_with("tessera run: rank");
-    last = !line.empty() && (says_more || last.empty()) ? line : last;
-  }
-  return last;
-}
-
-std::vector<std::string> worker_command(
-    const Options& options, const std::string& engine, int ranks,
-    const std::string& file) {
-  const std::string self = own_path();
-  const CommBenchOptions& bench = options.bench;
-  return {self,        "run",
-          "--engine",  engine,
-          "-n",        std::to_string(ranks),
-          "--",        self,
-          "bench",     "comm",
-          "--mib",     std::to_string(bench.mebibytes),
-          "--repeats", std::to_string(bench.repeats),
-          "--worker",  file};
-}
-
 /// Measures one engine once; nothing, and why, where it is not there.
 std::optional<Times> run_engine(
     const Options& options, const std::string& engine, int ranks,
     std::string& absence) {
-  const BlockedSignals blocked;  // one that ends us does so without the folder
-  const PrivateFolder folder;
-  const std::string file = folder.file("times");
-  const std::string log = folder.file("log");
-  const int code = run_to_end(
-      worker_command(options, engine, ranks, file), log, blocked.before());
-  if (code == kExitUsage) {
-    absence = last_line(log);
-    return std::nullopt;
-  }
-  std::ifstream input(file);
-  if (code != 0 || !input) {
-    throw std::runtime_error(
-        engine + " on " + counted(ranks, "rank") + " ended with exit code " +
-        std::to_string(code) + ": " + last_line(log));
-  }
-  return times_of(ordered_json::parse(input));
+  const auto answer = run_on_engine(
+      engine, ranks,
+      {"bench", "comm", "--mib", std::to_string(options.bench.mebibytes),
+       "--repeats", std::to_string(options.bench.repeats)},
+      absence);
+  return answer ? std::optional(times_of(ordered_json::parse(*answer)))
+                : std::nullopt;
 }
 
 /// PyTorch's processes; they sleep between rounds.
@@ -326,19 +232,9 @@ void print_json(const Options& options, const Result& result) {
   print(json.dump(2) + "\n");
 }
 
-/// Only an engine that is not there ends with kExitUsage, not one that fails.
-std::vector<CommTime> measure_as_rank(const CommBenchOptions& options) {
-  try {
-    return load_torch_part().bench_comm(options);
-  } catch (const c10::NotImplementedError&) {
-    throw;  // this build does not have it
-  } catch (const c10::Error& error) {
-    throw std::runtime_error(error.what_without_backtrace());
-  }
-}
-
 int run_worker(const Options& options) {
-  const auto times = measure_as_rank(options.bench);
+  const auto times = measure_as_rank(
+      [&](const TorchPart& torch) { return torch.bench_comm(options.bench); });
   if (times.empty()) {
     return 0;  // the process of rank 0 writes
   }

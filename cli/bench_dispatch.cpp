@@ -227,27 +227,6 @@ std::string start_dispatch_peer(
   return ordered_json::parse(peer->receive())["torch"].get<std::string>();
 }
 
-std::vector<std::string> missed(const std::vector<Target>& targets) {
-  std::vector<std::string> texts;
-  for (const Target& target : targets) {
-    if (!target.met) {
-      texts.push_back(target.text);
-    }
-  }
-  return texts;
-}
-
-std::string targets_text(const std::vector<Target>& targets) {
-  const std::vector<std::string> texts = missed(targets);
-  std::string text = texts.empty()
-                         ? "all " + counted(targets.size(), "target") + " met\n"
-                         : "missed:\n";
-  for (const std::string& line : texts) {
-    text += "  " + line + "\n";
-  }
-  return text;
-}
-
 double extra_ratio(
     const std::vector<double>& above, std::vector<double> below) {
   // An extra within the clock's error may come out as nothing or less.

@@ -1,5 +1,5 @@
-// What `bench dispatch` and `bench dispatch --misses` share: targets, and
-// PyTorch's side.
+// What `bench dispatch` and `bench dispatch --misses` share: how extras are
+// compared, and PyTorch's side.
 #pragma once
 
 #include <optional>
@@ -9,17 +9,6 @@
 #include "python_peer.h"
 
 namespace tessera::cli {
-
-/// A figure against its bound.
-struct Target {
-  std::string text;  // how it is missed: "add 0.90 us ..., above 0.50"
-  bool met = false;
-};
-
-/// Returns the texts of the targets that are not met.
-std::vector<std::string> missed(const std::vector<Target>& targets);
-/// Prints what is missed, or that nothing is.
-std::string targets_text(const std::vector<Target>& targets);
 
 /// Returns the median over rounds of above[i] / below[i], where an extra below
 /// the clock's resolution counts as that.

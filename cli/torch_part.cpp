@@ -10,6 +10,7 @@ BenchRound bench_redistribute(const BenchOptions& options);
 std::vector<CommTime> bench_comm(const CommBenchOptions& options);
 std::vector<DispatchCost> bench_dispatch(const DispatchBenchOptions& options);
 MissRound bench_misses(const MissBenchOptions& options);
+std::optional<TrainTime> bench_train(const TrainBenchOptions& options);
 std::vector<std::string> list_rules();
 
 }  // namespace tessera::cli
@@ -21,6 +22,7 @@ tessera_cli_torch_part() {
       &tessera::cli::launched_as,        &tessera::cli::train_demo,
       &tessera::cli::bench_redistribute, &tessera::cli::bench_comm,
       &tessera::cli::bench_dispatch,     &tessera::cli::bench_misses,
-      &tessera::list_operators,          &tessera::cli::list_rules};
+      &tessera::cli::bench_train,        &tessera::list_operators,
+      &tessera::cli::list_rules};
   return &part;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -114,6 +115,32 @@ struct MissRound {
   double last_seconds = 0;
 };
 
+/// The sizes of the demo's GPT (examples/gpt.h), f32, and how it is trained:
+/// `tp` ranks share every layer, `dp` groups of them every batch.
+struct TrainBenchOptions {
+  int64_t batch = 12;
+  int64_t vocabulary = 65;
+  int64_t length = 48;
+  int64_t width = 64;
+  int64_t heads = 4;
+  int64_t hidden = 256;
+  int64_t layers = 2;
+  int dp = 1;
+  int tp = 2;
+  int warm_up = 10;  // steps before the clock runs; their losses are compared
+  int steps = 50;    // in a round
+
+  int ranks() const { return dp * tp; }
+  double tokens() const { return static_cast<double>(batch * length); }
+};
+
+/// What one round gave: the losses of the first steps, equal on all ranks, and
+/// the seconds of a step on the slowest rank.
+struct TrainTime {
+  std::vector<double> losses;
+  double step_seconds = 0;
+};
+
 /// What the library offers; exceptions pass through.
 struct TorchPart {
   std::vector<Check> (*inspect)();
@@ -129,6 +156,9 @@ struct TorchPart {
   std::vector<DispatchCost> (*bench_dispatch)(
       const DispatchBenchOptions& options);
   MissRound (*bench_misses)(const MissBenchOptions& options);
+  /// As bench_comm: what was measured where rank 0 is among the ranks of this
+  /// process, else nothing.
+  std::optional<TrainTime> (*bench_train)(const TrainBenchOptions& options);
   std::vector<OperatorInfo> (*list_operators)();
   /// The table of rules, a line per entry.
   std::vector<std::string> (*list_rules)();

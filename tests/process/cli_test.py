@@ -107,6 +107,8 @@ PARSER_ERRORS = [
     ("run -- true", ["--ranks", "required"]),
     ("run -n two -- true", ["--ranks", "two"]),
     ("doctor --verbose", ["--verbose"]),
+    ("bench train --ranks 3", ["--ranks", "3"]),
+    ("bench train --engine nccl", ["--engine", "nccl"]),
 ]
 
 
@@ -502,6 +504,7 @@ class HelpTest(unittest.TestCase):
                              "--json"]),
             ("bench redistribute --help", ["--ranks", "--mib", "--python"]),
             ("bench dispatch --help", ["--misses", "--device", "--python"]),
+            ("bench train --help", ["--ranks", "--engine", "--warm-up", "--python"]),
         ]:
             with self.subTest(typed):
                 done = tessera(*typed.split())

@@ -578,6 +578,75 @@ class DoctorTest(unittest.TestCase):
             self.assertIn("added 1 and 2", checks[f"engine {engine}"]["found"])
 
 
+class BenchTrainTest(unittest.TestCase):
+    """The form of the table and the equality of the losses; no speeds."""
+
+    def test_every_engine_trains_the_model_of_pytorch(self):
+        done = call([TESSERA, "bench", "train", "--rounds", "1", "--steps", "2",
+                     "--warm-up", "4", "--json"])
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        report = json.loads(done.stdout)
+        self.assertEqual(set(report["left_out"]), {"threads", "mpi", "gloo"} -
+                         set(ENGINES))
+        self.assertEqual([(m["mesh"], m["ranks"]) for m in report["meshes"]],
+                         [("tp=2", 2), ("dp=2,tp=2", 4)])
+        tokens = report["model"]["batch"] * report["model"]["length"]
+        compared = "not found" not in report["pytorch"]
+        for mesh in report["meshes"]:
+            self.assertEqual({e["engine"] for e in mesh["engines"]}, set(ENGINES))
+            for engine in mesh["engines"]:
+                seconds, = engine["step_seconds"]
+                self.assertAlmostEqual(engine["tokens_per_second"], tokens / seconds)
+                if compared:
+                    self.assertAlmostEqual(
+                        engine["ratio"], mesh["pytorch_step_seconds"][0] / seconds)
+                    self.assertLess(engine["largest_loss_difference"], 1e-4)
+            if compared:
+                losses = mesh["pytorch_losses"]
+                self.assertEqual(len(losses), 4)
+                self.assertLess(losses[-1], losses[0])
+        self.assertTrue(report["same_model"])
+
+    def test_the_table_names_meshes_losses_and_targets(self):
+        done = call([TESSERA, "bench", "train", "--ranks", "2", "--rounds", "1",
+                     "--steps", "1", "--warm-up", "2", "--engine", "threads"])
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        self.assertRegex(done.stdout, r"tp=2 +threads +[\d.]+ +\d+")
+        if "not found" not in done.stdout:
+            self.assertIn("the same model", done.stdout)
+            self.assertRegex(done.stdout,
+                             r"\n(missed:\n  tp=2 on threads|all 1 target met)")
+
+    def test_medians_are_judged_and_other_losses_are_no_comparison(self):
+        with tempfile.TemporaryDirectory() as where:
+            # Stands for a slow PyTorch whose model is another one.
+            python = pathlib.Path(where) / "python"
+            python.write_text(
+                '#!/bin/sh\n[ "$#" -gt 2 ] || exit 0\n'
+                'echo \'{"torch": "2.0", "losses": [1.0, 1.0]}\'\n'
+                'while read -r round; do echo 500; done\n')
+            python.chmod(0o755)
+            done = call([TESSERA, "bench", "train", "--ranks", "2", "--rounds", "3",
+                         "--steps", "1", "--warm-up", "2", "--engine", "threads",
+                         "--json", "--python", str(python)])
+        self.assertEqual(done.returncode, 1, done.stdout)
+        report = json.loads(done.stdout)
+        self.assertFalse(report["same_model"])
+        self.assertEqual(report["missed"], [])
+        row, = report["meshes"][0]["engines"]
+        self.assertAlmostEqual(row["ratio"], 500 / sorted(row["step_seconds"])[1])
+        self.assertGreater(row["largest_loss_difference"], 1)
+
+    def test_without_pytorch_our_own_figures_remain(self):
+        done = call([TESSERA, "bench", "train", "--ranks", "2", "--rounds", "1",
+                     "--steps", "1", "--warm-up", "1", "--engine", "threads",
+                     "--python", "/no/such"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("not found; --python names one", done.stdout)
+        self.assertIn("no target was judged", done.stdout)
+        self.assertRegex(done.stdout, r"tp=2 +threads +[\d.]+ +\d+")
+
+
 class BenchTest(unittest.TestCase):
     COLLECTIVES = {"all_gather", "all_to_all", "all_reduce", "reduce_scatter",
                    "broadcast"}

@@ -1,0 +1,240 @@
+"""PyTorch's side of `tessera bench train`: the GPT of examples/gpt.h on DTensor.
+
+Tensor parallelism by parallelize_module over Gloo processes, with data parallelism
+around it where DP is more than 1. Prints one line of JSON when all ranks are ready:
+PyTorch's version and the losses of the first WARM_UP steps, then reads one line from
+standard input per round and answers each with one line: the seconds of a step over
+STEPS of them, on the slowest rank. Ends at the end of the input.
+
+    train_pytorch.py DP TP BATCH VOCABULARY LENGTH WIDTH HEADS HIDDEN LAYERS
+                     WARM_UP STEPS
+"""
+import json
+import os
+import sys
+import tempfile
+import time
+import warnings
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel, PrepareModuleInput, RowwiseParallel, parallelize_module)
+from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
+
+LEARNING_RATE = 1e-3
+BATCHES = 8  # different ones, used in turn
+
+
+class Options(NamedTuple):
+    dp: int
+    tp: int
+    batch: int
+    vocabulary: int
+    length: int
+    width: int
+    heads: int
+    hidden: int
+    layers: int
+    warm_up: int
+    steps: int
+
+
+class Attention(nn.Module):
+    def __init__(self, o: Options):
+        super().__init__()
+        self.size = o.width // o.heads  # of a head: this rank may have some of them
+        self.q = nn.Linear(o.width, o.width)
+        self.k = nn.Linear(o.width, o.width)
+        self.v = nn.Linear(o.width, o.width)
+        self.o = nn.Linear(o.width, o.width)
+
+    def split(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.size(0), x.size(1), -1, self.size).transpose(1, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mixed = F.scaled_dot_product_attention(
+            self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x)),
+            is_causal=True)
+        return self.o(mixed.transpose(1, 2).reshape(x.size(0), x.size(1), -1))
+
+
+class Mlp(nn.Module):
+    def __init__(self, o: Options):
+        super().__init__()
+        self.up = nn.Linear(o.width, o.hidden)
+        self.down = nn.Linear(o.hidden, o.width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(F.gelu(self.up(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, o: Options):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(o.width)
+        self.attention = Attention(o)
+        self.norm2 = nn.LayerNorm(o.width)
+        self.mlp = Mlp(o)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Gpt(nn.Module):
+    def __init__(self, o: Options):
+        super().__init__()
+        self.tokens = nn.Embedding(o.vocabulary, o.width)
+        self.positions = nn.Parameter(torch.empty(o.length, o.width))
+        self.blocks = nn.ModuleList(Block(o) for _ in range(o.layers))
+        self.norm = nn.LayerNorm(o.width)
+        self.head = nn.Linear(o.width, o.vocabulary, bias=False)
+
+    def forward(self, indices: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(indices) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+@torch.no_grad()
+def set_values(model: nn.Module) -> None:
+    """Gives parameters the values of cli/bench_train_worker.cpp."""
+    for number, (name, parameter) in enumerate(model.named_parameters()):
+        place = torch.arange(parameter.numel(), dtype=torch.float64)
+        waves = torch.sin((place + 1) * (place + 100 * number)) * 0.05
+        if "norm" in name and name.endswith("weight"):
+            waves += 1
+        parameter.copy_(waves.view(parameter.shape))
+
+
+def batch_of(o: Options, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns inputs and targets, those of cli/bench_train_worker.cpp."""
+    place = torch.arange(o.batch * (o.length + 1)) + 1000 * number
+    text = ((place * place) // 7 + 3 * place) % o.vocabulary
+    text = text.view(o.batch, o.length + 1)
+    return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+
+# The first line makes the input of attention a DTensor once for q, k and v, so that
+# their gradients are added up in one reduction instead of three.
+PLAN = {
+    "blocks.*.attention": PrepareModuleInput(
+        input_layouts=Replicate(), desired_input_layouts=Replicate()),
+    "blocks.*.attention.[qkv]": ColwiseParallel(),
+    "blocks.*.attention.o": RowwiseParallel(),
+    "blocks.*.mlp.up": ColwiseParallel(),
+    "blocks.*.mlp.down": RowwiseParallel(),
+}
+
+
+class Training:
+    """One rank's model, optimizer and part of the data."""
+
+    def __init__(self, o: Options):
+        self.o = o
+        mesh = init_device_mesh("cpu", (o.dp, o.tp), mesh_dim_names=("dp", "tp"))
+        self.dp_group = mesh.get_group("dp")
+        self.model = self.new_model(mesh)
+        # No other form of AdamW was faster here. It takes either sharded or plain
+        # parameters in one group.
+        sharded = [p for p in self.model.parameters() if isinstance(p, DTensor)]
+        plain = [p for p in self.model.parameters() if not isinstance(p, DTensor)]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": group} for group in (sharded, plain) if group],
+            lr=LEARNING_RATE, fused=True)
+        part = mesh.get_local_rank("dp")
+        self.batches = [
+            [t.chunk(o.dp)[part] for t in batch_of(o, number)]
+            for number in range(BATCHES)
+        ]
+        self.done = 0
+
+    def new_model(self, mesh: DeviceMesh) -> nn.Module:
+        model = Gpt(self.o)
+        set_values(model)
+        parallelize_module(model, mesh["tp"], PLAN)
+        if self.o.dp == 1:
+            return model
+        # DDP reduces gradients in buckets during backward. Of the other ways tried none
+        # was faster: one reduction of all gradients after backward took as long,
+        # fully_shard about 1.4 times as long. DTensors on both mesh dims would reduce
+        # every gradient by itself.
+        _pre_dp_module_transform(model)
+        return nn.parallel.DistributedDataParallel(model, process_group=self.dp_group)
+
+    def step(self) -> torch.Tensor:
+        inputs, targets = self.batches[self.done % BATCHES]
+        self.done += 1
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.model(inputs).flatten(0, 1), targets.flatten())
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def warm_up(self) -> list[float]:
+        """Makes the first steps; returns their losses, means over the whole batch."""
+        losses = torch.stack([self.step() for _ in range(self.o.warm_up)])
+        dist.all_reduce(losses, group=self.dp_group)
+        return (losses / self.o.dp).tolist()
+
+    def seconds_of_a_step(self) -> float:
+        dist.barrier()
+        begin = time.perf_counter()
+        for _ in range(self.o.steps):
+            self.step()
+        dist.barrier()
+        return (time.perf_counter() - begin) / self.o.steps
+
+
+def worker(rank: int, o: Options, store: str, pipe: Connection) -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method="file://" + store, rank=rank, world_size=o.dp * o.tp)
+    training = Training(o)
+    pipe.send(training.warm_up())
+    while pipe.recv():
+        pipe.send(training.seconds_of_a_step())
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    o = Options(*(int(word) for word in sys.argv[1:]))
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("TORCH_LOGS", "-all")
+    context = mp.get_context("fork")
+    ranks = o.dp * o.tp
+    ours, theirs = zip(*(context.Pipe() for _ in range(ranks)))
+    with tempfile.TemporaryDirectory() as folder:
+        store = os.path.join(folder, "store")
+        workers = [
+            context.Process(
+                target=worker, args=(r, o, store, theirs[r]), daemon=True)
+            for r in range(ranks)
+        ]
+        for process in workers:
+            process.start()
+        losses = [pipe.recv() for pipe in ours]
+        ready = {"torch": torch.__version__, "losses": losses[0]}
+        print(json.dumps(ready), flush=True)
+        for _ in sys.stdin:
+            for pipe in ours:
+                pipe.send(True)
+            print(json.dumps(max(pipe.recv() for pipe in ours)), flush=True)
+        for pipe in ours:
+            pipe.send(False)
+        for process in workers:
+            process.join(30)
+
+
+if __name__ == "__main__":
+    main()
