@@ -58,10 +58,11 @@ class TotalNorm {
     return is_infinite() ? ReduceOp::kMax : ReduceOp::kSum;
   }
   at::Tensor power(const at::Tensor& shard) const {
+    // Powers of halves, and sums of many, need more than halves.
     if (shard.numel() == 0) {
-      return at::zeros({}, shard.options());
+      return at::zeros({}, shard.options().dtype(at::kDouble));
     }
-    const at::Tensor norm = at::linalg_vector_norm(shard, p_);
+    const at::Tensor norm = at::linalg_vector_norm(shard, p_).to(at::kDouble);
     return is_infinite() ? norm : norm.pow(p_);
   }
   at::Tensor merged(const at::Tensor& a, const at::Tensor& b) const {
@@ -72,8 +73,7 @@ class TotalNorm {
       std::optional<DeviceMesh> mesh, const Placements& placements,
       const at::Tensor& sum) {
     for (Group& group : groups_) {
-      if (group.mesh == mesh && group.placements == placements &&
-          group.sum.scalar_type() == sum.scalar_type()) {
+      if (group.mesh == mesh && group.placements == placements) {
         group.sum = merged(group.sum, sum);
         return;
       }
@@ -84,6 +84,15 @@ class TotalNorm {
   double p_;
   std::vector<Group> groups_;
 };
+
+void check_is_here(const at::Tensor& gradient) {
+  TORCH_CHECK_VALUE(
+      !is_dtensor(gradient) || spec(gradient).has_shard(),
+      "clip_grad_norm: this rank is outside of ",
+      to_string(spec(gradient).mesh()),
+      ", on which a gradient is; clip the parameters of each mesh on its own "
+      "ranks");
+}
 
 // A gradient that was kept Partial is summed up first, in place of the old one.
 void reduce(const at::Tensor& parameter) {
@@ -106,6 +115,11 @@ at::Tensor clip_grad_norm(
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& parameter : parameters) {
     if (parameter.grad().defined()) {
+      check_is_here(parameter.grad());
+    }
+  }
+  for (const at::Tensor& parameter : parameters) {
+    if (parameter.grad().defined()) {
       reduce(parameter);
       gradients.push_back(parameter.grad());
       norm.add(gradients.back());
@@ -126,7 +140,7 @@ at::Tensor clip_grad_norm(
       gradient.mul_(scale);
     }
   }
-  return total;
+  return total.to(c10::toRealValueType(gradients[0].scalar_type()));
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include <ATen/ops/empty.h>
@@ -28,8 +29,11 @@ struct Packed {
 // Parameters whose gradients are reduced together, and what is under way.
 struct Bucket {
   std::vector<at::Tensor> parameters;
-  size_t arrived = 0;   // gradients, in backward passes that do not accumulate
-  size_t changes = 0;   // gradients, in all of them
+  /// Parameters that had no gradient in the last step: not waited for.
+  std::set<const c10::TensorImpl*> unused;
+  /// Those whose gradient came, in backward passes that do not accumulate.
+  std::set<const c10::TensorImpl*> arrived;
+  size_t changes = 0;   // gradients that came, in all of them
   size_t begun_at = 0;  // `changes` when it began
   std::vector<Packed> packed;
   at::Tensor buffer;
@@ -80,9 +84,8 @@ struct DataParallel::State {
     if (accumulating > 0) {
       return;
     }
-    ++buckets[found->second].arrived;
-    while (next < buckets.size() &&
-           buckets[next].arrived >= buckets[next].parameters.size()) {
+    buckets[found->second].arrived.insert(found->first);
+    while (next < buckets.size() && is_full(buckets[next])) {
       begin(buckets[next++]);
     }
   }
@@ -103,6 +106,15 @@ struct DataParallel::State {
   }
 
  private:
+  static bool is_full(const Bucket& bucket) {
+    return std::all_of(
+        bucket.parameters.begin(), bucket.parameters.end(),
+        [&](const at::Tensor& parameter) {
+          const auto* impl = parameter.unsafeGetTensorImpl();
+          return bucket.arrived.contains(impl) || bucket.unused.contains(impl);
+        });
+  }
+
   void begin(Bucket& bucket) {
     const at::NoGradGuard no_grad;
     const auto d = static_cast<size_t>(dim);
@@ -146,7 +158,14 @@ struct DataParallel::State {
     bucket.packed.clear();
     bucket.work = {};
     bucket.buffer.reset();
-    bucket.arrived = bucket.changes = bucket.begun_at = 0;
+    bucket.unused.clear();
+    for (const at::Tensor& parameter : bucket.parameters) {
+      if (!bucket.arrived.contains(parameter.unsafeGetTensorImpl())) {
+        bucket.unused.insert(parameter.unsafeGetTensorImpl());
+      }
+    }
+    bucket.arrived.clear();
+    bucket.changes = bucket.begun_at = 0;
   }
 };
 
@@ -183,6 +202,35 @@ std::vector<Bucket> fill_buckets(
   return buckets;
 }
 
+// Returns the parameters that every rank of the dim has whole, each once.
+std::vector<at::Tensor> reduced_parameters(
+    const torch::nn::Module& module, const DeviceMesh& mesh, int64_t dim) {
+  std::vector<at::Tensor> parameters;
+  std::set<const c10::TensorImpl*> seen;
+  for (const auto& item : module.named_parameters()) {
+    const at::Tensor& parameter = item.value();
+    if (!parameter.defined() || !parameter.requires_grad() ||
+        !seen.insert(parameter.unsafeGetTensorImpl()).second) {
+      continue;
+    }
+    TORCH_CHECK_VALUE(
+        is_dtensor(parameter) && spec(parameter).mesh() == mesh,
+        "DataParallel: every parameter must be on ", to_string(mesh), "; got ",
+        item.key(), is_dtensor(parameter) ? " on another mesh" : ", plain",
+        "; put the module there first: parallelize_module(), "
+        "distribute_module()");
+    TORCH_CHECK_VALUE(
+        torch::autograd::impl::post_acc_grad_hooks(parameter) == nullptr,
+        "DataParallel: ", item.key(),
+        " has a hook that runs after its gradient is added up already; remove "
+        "it, or the other DataParallel");
+    if (placements(parameter)[static_cast<size_t>(dim)].is_replicate()) {
+      parameters.push_back(parameter);
+    }
+  }
+  return parameters;
+}
+
 }  // namespace
 
 DataParallel::DataParallel(
@@ -194,21 +242,8 @@ DataParallel::DataParallel(
   TORCH_CHECK_VALUE(
       options.bucket_bytes > 0, "DataParallel: bucket_bytes must be above 0; ",
       "got ", options.bucket_bytes);
-  std::vector<at::Tensor> parameters;
-  for (const auto& item : module.named_parameters()) {
-    const at::Tensor& parameter = item.value();
-    if (!parameter.defined() || !parameter.requires_grad()) {
-      continue;
-    }
-    TORCH_CHECK_VALUE(
-        is_dtensor(parameter) && spec(parameter).mesh() == mesh,
-        "DataParallel: every parameter must be on ", to_string(mesh), "; got ",
-        item.key(), is_dtensor(parameter) ? " on another mesh" : ", plain",
-        "; put the module there first: parallelize_module(), "
-        "distribute_module()");
-    parameters.push_back(parameter);
-  }
-  state_->buckets = fill_buckets(parameters, options.bucket_bytes);
+  state_->buckets = fill_buckets(
+      reduced_parameters(module, mesh, state_->dim), options.bucket_bytes);
   for (size_t b = 0; b < state_->buckets.size(); ++b) {
     for (const at::Tensor& parameter : state_->buckets[b].parameters) {
       state_->bucket_of[parameter.unsafeGetTensorImpl()] = b;
@@ -228,7 +263,9 @@ DataParallel::DataParallel(
 DataParallel::~DataParallel() {
   for (const Bucket& bucket : state_->buckets) {
     for (const at::Tensor& parameter : bucket.parameters) {
-      detail::keep_addends(parameter, std::nullopt);
+      if (is_dtensor(parameter)) {
+        detail::keep_addends(parameter, std::nullopt);
+      }
       torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
     }
   }

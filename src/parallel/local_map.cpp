@@ -75,12 +75,15 @@ struct LocalMap {
         spec(given).mesh() == mesh, "local_map: argument ", i,
         " is on another mesh; got ", to_string(spec(given).mesh()), " and ",
         to_string(mesh));
+    const Placements wanted =
+        Layout(given.sizes().vec(), mesh.mesh_shape(), *in_placements[i])
+            .placements();
     TORCH_CHECK_VALUE(
-        options.redistribute_inputs || placements(given) == *in_placements[i],
+        options.redistribute_inputs || placements(given) == wanted,
         "local_map: argument ", i, " must be in ", to_string(*in_placements[i]),
         "; got ", to_string(placements(given)),
         "; redistribute it, or set redistribute_inputs");
-    const at::Tensor placed = redistribute(given, *in_placements[i]);
+    const at::Tensor placed = redistribute(given, wanted);
     uneven = uneven || !is_even(spec(placed).layout());
     ToLocalOptions to;
     if (i < options.in_grad_placements.size()) {
@@ -129,6 +132,15 @@ LocalFn local_map(
       check(*placements);
     }
   }
+  TORCH_CHECK_VALUE(
+      (options.in_grad_placements.empty() ||
+       options.in_grad_placements.size() == in_placements.size()) &&
+          (options.out_shapes.empty() ||
+           options.out_shapes.size() == out_placements.size()),
+      "local_map: options must have an entry per argument and per result, or "
+      "none; got ",
+      options.in_grad_placements.size(), " and ", options.out_shapes.size(),
+      " for ", in_placements.size(), " and ", out_placements.size());
   return LocalMap{
       std::move(fn), std::move(out_placements), std::move(in_placements), mesh,
       std::move(options)};

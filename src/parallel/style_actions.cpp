@@ -86,8 +86,10 @@ class Planner {
     if (const auto* own = std::get_if<ParameterParallel>(&style)) {
       for (const NamedParameter& named : find_parameters(root_, path)) {
         begin(named.path, style);
-        cut(named.path, named.tensor, own->placement,
-            make_use(own->input_layouts, own->output_layouts));
+        auto use = make_use();
+        add_step(use->input, own->input_layouts);
+        add_step(use->output, own->output_layouts);
+        cut(named.path, named.tensor, own->placement, std::move(use));
       }
       return;
     }
@@ -115,20 +117,45 @@ class Planner {
            "\" on " + dim + " of " + to_string(mesh_);
   }
 
-  std::shared_ptr<ParameterUse> make_use(
-      const std::optional<Placement>& input,
-      const std::optional<Placement>& output) const {
+  std::shared_ptr<ParameterUse> make_use() const {
     auto use = std::make_shared<ParameterUse>();
     use->name = path_ + ", " + style_;
     use->mesh_dim = mesh_dim_;
-    use->input.to = input;
-    use->output.to = output;
     return use;
+  }
+  static void add_step(
+      std::vector<UseStep>& steps, const std::optional<Placement>& to) {
+    if (to) {
+      steps.push_back({.to = *to});
+    }
+  }
+
+  // One tensor may be the weight of an embedding and of a projection.
+  bool joins_other_use(
+      const at::Tensor& parameter, const Placement& placement,
+      const std::shared_ptr<ParameterUse>& use, bool is_lookup) {
+    const auto known = placed_.find(parameter.unsafeGetTensorImpl());
+    if (known == placed_.end() || !use) {
+      return false;
+    }
+    StyleAction& action = actions_[known->second];
+    if (!action.use || action.use->lookup || action.is_lookup == is_lookup ||
+        action.placements[static_cast<size_t>(mesh_dim_)] != placement) {
+      return false;
+    }
+    const auto both = is_lookup ? action.use : use;
+    both->lookup = is_lookup ? use : action.use;
+    action.use = both;
+    return true;
   }
 
   void cut(
       const std::string& path, const at::Tensor& parameter,
-      const Placement& placement, std::shared_ptr<ParameterUse> use) {
+      const Placement& placement, std::shared_ptr<ParameterUse> use,
+      bool is_lookup = false) {
+    if (joins_other_use(parameter, placement, use, is_lookup)) {
+      return;
+    }
     TORCH_CHECK_VALUE(
         parameter.defined() && !is_dtensor(parameter), where(),
         ": the parameter is sharded already; got ", path,
@@ -148,8 +175,13 @@ class Planner {
           ", fewer than the ", ranks_,
           " ranks that it is cut for; use fewer ranks or another style");
     }
+    Placements placements(static_cast<size_t>(mesh_.ndim()), Replicate());
+    placements[static_cast<size_t>(mesh_dim_)] = placement;
+    const Layout is_possible(
+        parameter.sizes().vec(), mesh_.mesh_shape(), placements);
     placed_.emplace(parameter.unsafeGetTensorImpl(), actions_.size());
-    actions_.push_back({path, parameter, placement, std::move(use)});
+    actions_.push_back(
+        {path, parameter, placements, std::move(use), is_lookup});
   }
 
   void cut_bias(const Layer& layer, const Placement& placement) {
@@ -175,13 +207,13 @@ class Planner {
       return cut_heads(*attention, style);
     }
     const Layer layer = layer_at(named);
-    auto use = make_use(
-        Replicate(), style.output_layouts
-                         ? style.output_layouts
-                         : std::optional(Shard(layer.output_dim)));
-    use->input.plain = style.input_layouts;
-    use->local_output = style.use_local_output;
-    cut(path_ + ".weight", layer.weight, Shard(layer.weight_out), use);
+    auto use = make_use();
+    use->plain_input = style.input_layouts;
+    add_step(use->input, Replicate());
+    add_step(
+        use->output, style.output_layouts.value_or(Shard(layer.output_dim)));
+    cut(path_ + ".weight", layer.weight, Shard(layer.weight_out),
+        std::move(use), layer.is_lookup);
     cut_bias(layer, Shard(0));
   }
 
@@ -193,10 +225,12 @@ class Planner {
         "outputs; use ColwiseParallel");
     const Placement needed =
         layer.is_lookup ? Replicate() : Shard(layer.input_dim);
-    auto use = make_use(needed, style.output_layouts);
-    use->input.plain = style.input_layouts.value_or(needed);
-    use->local_output = style.use_local_output;
-    cut(path_ + ".weight", layer.weight, Shard(layer.weight_in), use);
+    auto use = make_use();
+    use->plain_input = style.input_layouts.value_or(needed);
+    add_step(use->input, needed);
+    add_step(use->output, style.output_layouts);
+    cut(path_ + ".weight", layer.weight, Shard(layer.weight_in), std::move(use),
+        layer.is_lookup);
     cut_bias(layer, Replicate());
   }
 
@@ -205,43 +239,45 @@ class Planner {
         !layer_of(*named.module), where(),
         ": the style keeps a layer whole and is for norms; got ",
         named.module->name(), "; use ColwiseParallel or RowwiseParallel");
-    for (const auto& parameter :
-         named.module->named_parameters(/*recurse=*/false)) {
-      if (!parameter.value().defined()) {
-        continue;
+    const auto parameters = named.module->named_parameters(/*recurse=*/false);
+    TORCH_CHECK_VALUE(
+        !parameters.is_empty(), where(),
+        ": the module has no parameters of its own; got ", named.module->name(),
+        "; name the norms inside of it");
+    for (const auto& parameter : parameters) {
+      if (parameter.value().defined()) {
+        auto use = make_use();
+        use->plain_input = Shard(style.sequence_dim);
+        use->scales = true;
+        add_step(use->input, Shard(style.sequence_dim));
+        cut(path_ + "." + parameter.key(), parameter.value(), Replicate(),
+            std::move(use));
       }
-      auto use = make_use(Shard(style.sequence_dim), std::nullopt);
-      use->input.plain = Shard(style.sequence_dim);
-      use->local_output = style.use_local_output;
-      cut(path_ + "." + parameter.key(), parameter.value(), Replicate(), use);
     }
   }
 
   void apply(const NamedModule& named, const PrepareModuleInput& style) {
-    for_each_use(named, [&](ParameterUse& use, bool is_new) {
-      use.input.plain = style.input_layouts;
-      if (is_new) {
-        use.input.from = style.input_layouts;
-        use.input.to = style.desired_input_layouts;
+    for_each_use(named, [&](ParameterUse& use) {
+      if (use.plain_input.is_replicate()) {
+        use.plain_input = style.input_layouts;
       }
+      use.input.insert(
+          use.input.begin(),
+          {style.input_layouts, style.desired_input_layouts});
     });
   }
 
   void apply(const NamedModule& named, const PrepareModuleOutput& style) {
-    for_each_use(named, [&](ParameterUse& use, bool is_new) {
-      if (is_new) {
-        use.output.from = style.output_layouts;
-        use.output.to = style.desired_output_layouts;
-      } else if (use.output.to == style.output_layouts) {
-        use.output.to = style.desired_output_layouts;
-      }
+    for_each_use(named, [&](ParameterUse& use) {
+      use.output.push_back(
+          {style.output_layouts, style.desired_output_layouts});
     });
   }
 
   void apply(const NamedModule&, const ParameterParallel&) {}
 
-  // Calls f(use, is_new) for every parameter below a module; those that the
-  // plan has not placed yet are kept whole.
+  // Calls f(use) for every parameter below a module; those that the plan has
+  // not placed yet are kept whole.
   template <class F>
   void for_each_use(const NamedModule& named, F f) {
     const auto parameters = named.module->named_parameters();
@@ -253,12 +289,12 @@ class Planner {
       const at::Tensor& tensor = parameter.value();
       const auto known = placed_.find(tensor.unsafeGetTensorImpl());
       if (known == placed_.end()) {
-        auto use = make_use(std::nullopt, std::nullopt);
-        f(*use, true);
+        auto use = make_use();
+        f(*use);
         cut(path_.empty() ? parameter.key() : path_ + "." + parameter.key(),
             tensor, Replicate(), std::move(use));
       } else if (const auto& use = actions_[known->second].use) {
-        f(*use, false);
+        f(*use);
       }
     }
   }
@@ -279,9 +315,14 @@ class Planner {
         ": only the packed projection without added keys is served; got "
         "kdim, vdim or add_bias_kv; name its projections with "
         "ParameterParallel");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !style.output_layouts, where(),
+        ": the packed projection's results are queries, keys and values, cut "
+        "by heads; got output_layouts; give them to \"out_proj\"");
     const Placement packed = StridedShard(0, 3);
-    auto use = make_use(Replicate(), std::nullopt);
-    use->input.plain = style.input_layouts;
+    auto use = make_use();
+    use->plain_input = style.input_layouts;
+    add_step(use->input, Replicate());
     cut(path_ + ".in_proj_weight", attention.in_proj_weight, packed, use);
     if (attention.in_proj_bias.defined()) {
       cut(path_ + ".in_proj_bias", attention.in_proj_bias, packed, nullptr);

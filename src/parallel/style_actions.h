@@ -12,12 +12,13 @@
 
 namespace tessera::detail {
 
-/// A parameter, its placement in the mesh dim of the styles, and its use.
+/// A parameter, its placements and its use.
 struct StyleAction {
   std::string path;  // of the parameter
   at::Tensor parameter;
-  Placement placement = Replicate();
+  Placements placements;
   std::shared_ptr<ParameterUse> use = nullptr;
+  bool is_lookup = false;  // of an embedding
 };
 
 /// Returns what to do for a plan; every parameter comes once. Throws where the

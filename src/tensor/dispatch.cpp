@@ -224,7 +224,9 @@ void autograd_fallback(
   op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
 }
 
-bool shallow_copy_kernel(const at::Tensor&, const at::Tensor&) {
+// set_data() asks, of which module->to() is made: a parameter keeps its use.
+bool shallow_copy_kernel(const at::Tensor& self, const at::Tensor& from) {
+  keep_use(self, from);
   return true;
 }
 

@@ -1,13 +1,16 @@
 #include <tensor/loss_parallel.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/nll_loss_backward.h>
 #include <ATen/ops/nll_loss_forward.h>
+#include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
+#include <tensor/decompositions/cut_call.h>
+#include <tensor/dispatch.h>
 #include <tensor/dry_run.h>
 #include <tensor/op_call.h>
 #include <tensor/parameter_use.h>
@@ -57,17 +60,25 @@ class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
         gradients[0], scores, target,
         weight.defined() ? std::optional(weight) : std::nullopt, reduction,
         ignored, saved[3]);
-    // What `chosen` adds up to along the classes, without its sign.
+    // What `chosen` adds up to along the classes, without its sign. Halves
+    // would lose the difference of an exponential and 1.
+    const c10::ScalarType computed = sum_type(scores.scalar_type());
     const at::Tensor counts = target.ne(ignored);
-    at::Tensor sum = counts.to(scores.scalar_type());
-    if (weight.defined()) {
-      sum = sum * weight.index_select(0, target * counts);
-    }
-    sum = sum * gradients[0];
+    at::Tensor sum = gradients[0].to(computed);
     if (reduction == kMean) {
       sum = sum / saved[3];
     }
-    return {scores.exp().mul_(sum.unsqueeze(1)).add_(chosen), {}, {}, {}, {}};
+    if (weight.defined()) {
+      sum = sum * weight.index_select(0, target * counts);
+    }
+    sum = at::where(counts, sum, 0).unsqueeze(1);
+    return {
+        scores.to(computed).exp().mul_(sum).add_(chosen).to(
+            scores.scalar_type()),
+        {},
+        {},
+        {},
+        {}};
   }
 };
 
@@ -85,7 +96,7 @@ bool run_loss_parallel(const OpCall& call) {
       DryRun::current() != nullptr) {
     return false;
   }
-  const at::Tensor logits = call.argument(0).toTensor();
+  at::Tensor logits = call.argument(0).toTensor();
   const at::Tensor target = call.argument(1).toTensor();
   if (!is_sharded(logits)) {
     return false;
@@ -105,6 +116,10 @@ bool run_loss_parallel(const OpCall& call) {
                              call.argument(5).toDouble() == 0;
   if (!is_plain_case) {
     return false;  // no gather either
+  }
+  if (at::autocast::is_autocast_enabled(logits.device().type()) &&
+      logits.scalar_type() != at::kDouble) {
+    logits = logits.to(at::kFloat);  // we stand above autocast
   }
   const at::Tensor loss = CrossEntropy::apply(
       logits, target, call.argument(2).toOptional<at::Tensor>(),
@@ -127,6 +142,7 @@ void kernel(
 }  // namespace
 
 bool set_loss_parallel(bool on) {
+  ensure_registered();  // from here on every call of the thread has the key
   const bool before = c10::impl::tls_is_dispatch_key_included(kUseKey);
   c10::impl::tls_set_dispatch_key_included(kUseKey, on);
   return before;

@@ -32,26 +32,27 @@ namespace tessera::detail {
 /// Reserved by LibTorch for extensions; see Note [Styles without hooks].
 constexpr c10::DispatchKey kUseKey = c10::DispatchKey::DeferredInit;
 
-/// What one end of a call should look like in the mesh dim of a style. Negative
-/// tensor dims count from the end.
-struct UseLayout {
-  /// What a plain tensor is taken for.
-  Placement plain = Replicate();
+/// A move in the mesh dim of a style. Negative tensor dims count from the end.
+struct UseStep {
   /// Only tensors in this placement are moved; all, where it is not set.
   std::optional<Placement> from = {};
-  /// Where they are moved to; not at all, where it is not set.
-  std::optional<Placement> to = {};
+  Placement to = Replicate();
 };
 
 struct ParameterUse {
-  /// "layers.0.q, ColwiseParallel": for errors.
+  /// "layers.0.q, ColwiseParallel": for errors, and as a cause.
   std::string name;
   /// The dim of the parameter's mesh that the style is about.
   int64_t mesh_dim = 0;
-  UseLayout input;
-  UseLayout output;
-  /// Results leave as this rank's part, plain.
-  bool local_output = false;
+  /// What a plain input is taken for in that dim.
+  Placement plain_input = Replicate();
+  std::vector<UseStep> input = {};
+  std::vector<UseStep> output = {};
+  /// Products element by element ask too: norms are often written by hand.
+  bool scales = false;
+  /// What calls that look rows up ask for, where one tensor is the weight of an
+  /// embedding and of a projection.
+  std::shared_ptr<const ParameterUse> lookup = nullptr;
 };
 
 /// Attaches a use to a sharded parameter, in place of any other; nullptr
@@ -60,6 +61,9 @@ void set_parameter_use(
     const at::Tensor& parameter, std::shared_ptr<const ParameterUse> use);
 /// Returns what set_parameter_use() attached, or nullptr.
 std::shared_ptr<const ParameterUse> parameter_use(const at::Tensor& parameter);
+
+/// Gives `to` the use of `from`, of which it is to take the place.
+void keep_use(const at::Tensor& from, const at::Tensor& to);
 
 /// Runs a call as if it had not come here.
 void run_below_use(

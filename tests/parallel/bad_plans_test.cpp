@@ -103,6 +103,53 @@ TEST(BadPlans, DoNotDivideTheHeadsOfAnAttention) {
   });
 }
 
+TEST(BadPlans, AskAPackedProjectionForOutputLayouts) {
+  run_ranks(2, [&] {
+    torch::nn::MultiheadAttention attention(8, 4);
+    const ColwiseParallel whole{.output_layouts = Replicate()};
+    EXPECT_ERROR(
+        "give them to \"out_proj\"",
+        parallelize_module(attention, mesh_of({2}, {"tp"}), {{"", whole}}));
+  });
+}
+
+TEST(BadPlans, NameAContainerForTheSequence) {
+  run_ranks(4, [&] {
+    expect_refused(
+        {{"blocks", SequenceParallel()}},
+        {"SequenceParallel of \"blocks\" on tp", "no parameters of its own"});
+  });
+}
+
+struct WithViewImpl : torch::nn::Module {
+  WithViewImpl() {
+    linear = register_module("linear", torch::nn::Linear(4, 4));
+    mask =
+        register_buffer("mask", torch::ones({4, 4}).tril().view({1, 1, 4, 4}));
+  }
+  torch::nn::Linear linear = nullptr;
+  at::Tensor mask;
+};
+
+TEST(BadPlans, AreFoundBeforeATensorIsMet) {
+  run_ranks(2, [&] {
+    WithViewImpl module;
+    EXPECT_ERROR(
+        "parallelize_module, mask",
+        parallelize_module(
+            module, mesh_of({2}, {"tp"}), {{"linear", ColwiseParallel()}}));
+    EXPECT_FALSE(is_dtensor(module.linear->weight));
+    auto model = new_gpt({});
+    const ParameterParallel ragged{.placement = RaggedShard(0, {3, 2})};
+    EXPECT_ERROR(
+        "",
+        parallelize_module(
+            model, mesh_of({2}, {"tp"}),
+            {{"blocks.*.mlp.up", ColwiseParallel()}, {"positions", ragged}}));
+    EXPECT_FALSE(is_dtensor(model->blocks->named_parameters()[0].value()));
+  });
+}
+
 TEST(BadPlans, CutAConvolutionInGroupsByInputs) {
   run_ranks(4, [&] {
     torch::nn::Conv2d conv(torch::nn::Conv2dOptions(8, 8, 3).groups(2));

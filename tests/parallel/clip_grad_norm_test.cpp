@@ -110,6 +110,39 @@ TEST(ClipGradNorm, RefusesWhatIsNotFinite) {
   });
 }
 
+TEST(ClipGradNorm, OfHalvesDoesNotOverflow) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2});
+    std::vector<at::Tensor> parameters;
+    for (int64_t i = 0; i < 40; ++i) {
+      const auto value = distribute_tensor(
+          at::full({3}, 100.0, f64().dtype(at::kHalf)), mesh, {Shard(0)});
+      parameters.push_back(with_gradient(value, value.clone()));
+    }
+    const at::Tensor norm = clip_grad_norm(parameters, 1.0);
+    EXPECT_EQ(norm.scalar_type(), at::kHalf);
+    EXPECT_NEAR(norm.item<double>(), 100 * std::sqrt(120.0), 1);
+    EXPECT_NEAR(
+        full_tensor(parameters[0].grad())[0].item<double>(),
+        1 / std::sqrt(120.0), 1e-3);
+  });
+}
+
+TEST(ClipGradNorm, IsRefusedOutsideOfAMesh) {
+  run_ranks(2, [&] {
+    const auto all = init_device_mesh(testing::device(), {2}, {});
+    const DeviceMesh first(testing::device(), at::tensor({0}, at::kLong));
+    const auto p = with_gradient(
+        distribute_tensor(gradient(0), first, {Shard(0)}),
+        distribute_tensor(gradient(0), first, {Shard(0)}));
+    if (rank() == 1) {
+      EXPECT_ERROR("this rank is outside of", clip_grad_norm({p}, 1.0));
+    } else {
+      EXPECT_GT(clip_grad_norm({p}, 1.0).item<double>(), 0);
+    }
+  });
+}
+
 TEST(ClipGradNorm, OfNothingIsZero) {
   EXPECT_EQ(clip_grad_norm({}, 1.0).item<double>(), 0);
 }

@@ -147,6 +147,64 @@ TEST(DataParallel, LeavesParametersWithoutGradientAlone) {
   });
 }
 
+struct TwoNamesImpl : torch::nn::Module {
+  TwoNamesImpl() {
+    layer = register_module("a", torch::nn::Linear(6, 6));
+    register_module("b", layer);
+    spare = register_module("c", torch::nn::Linear(6, 6));
+    to(testing::device(), at::kDouble);
+  }
+  torch::nn::Linear layer = nullptr, spare = nullptr;
+};
+
+// One parameter under two names, and one that no loss depends on: reductions
+// still begin in backward, from the second step on.
+TEST(DataParallel, KnowsParametersOnceAndLearnsWhichAreUnused) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2}, {"dp"});
+    TwoNamesImpl net;
+    distribute_parameters(net, mesh);
+    int64_t bytes = 0;
+    for (const at::Tensor& p : net.layer->parameters()) {
+      bytes += p.numel() * 8;
+    }
+    DataParallel parallel(net, mesh, {.bucket_bytes = 100});
+    const auto x = distribute_tensor(batch(0), mesh, {Shard(0)});
+    for (int step = 0; step < 3; ++step) {
+      net.zero_grad();
+      const auto y = loss(net.layer(x));
+      const CommLog log;
+      y.backward();
+      EXPECT_EQ(log.count() > 0, step > 0);
+      parallel.reduce_gradients();
+      EXPECT_EQ(log.bytes(), bytes);
+    }
+  });
+}
+
+// A weight that is cut along the batch's dim has no gradient to sum up later.
+TEST(DataParallel, LeavesCutParametersToThemselves) {
+  Net plain;
+  loss(plain.forward(batch(0))).backward();
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2}, {"dp"});
+    Net net;
+    distribute_parameters(net, mesh, [](auto&, auto& m, const auto& on) {
+      if (auto* linear = m.template as<torch::nn::Linear>()) {
+        make_dtensor_(linear->weight, on, {Shard(0)});
+      }
+    });
+    DataParallel parallel(net, mesh);
+    loss(net.forward(distribute_tensor(batch(0), mesh, {Shard(0)}))).backward();
+    parallel.reduce_gradients();
+    const auto mine = net.named_parameters();
+    for (const auto& p : plain.named_parameters()) {
+      EXPECT_EQ(placements(mine[p.key()].grad()), placements(mine[p.key()]));
+      EXPECT_TRUE(close(mine[p.key()].grad(), p.value().grad())) << p.key();
+    }
+  });
+}
+
 TEST(DataParallel, GivesGradientsBackAtItsEnd) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2}, {"dp"});
@@ -167,6 +225,8 @@ TEST(DataParallel, RefusesWhatItCannotServe) {
     EXPECT_ERROR(
         "bucket_bytes must be above 0",
         DataParallel(net, mesh, {.bucket_bytes = 0}));
+    const DataParallel one(net, mesh);
+    EXPECT_ERROR("the other DataParallel", DataParallel(net, mesh));
     EXPECT_ERROR(
         "has no dim \"tp\"", DataParallel(net, mesh, {.mesh_dim = "tp"}));
   });

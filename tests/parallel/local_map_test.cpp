@@ -75,6 +75,24 @@ TEST(LocalMap, MovesArgumentsWhereItMay) {
   });
 }
 
+TEST(LocalMap, CountsDimsFromTheEndToo) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2});
+    const at::Tensor a = distinct({3, 4});
+    const auto f = local_map(
+        [](const Tensors& t) { return Tensors{t[0] * 2}; }, {{Shard(-1)}},
+        {Placements{Shard(-1)}}, mesh);
+    EXPECT_TRUE(close(f({distribute_tensor(a, mesh, {Shard(1)})})[0], a * 2));
+    LocalMapOptions options;
+    options.out_shapes = {{1}, {2}};
+    EXPECT_ERROR(
+        "an entry per argument and per result",
+        local_map(
+            [](const Tensors& t) { return t; }, {{Shard(0)}},
+            {Placements{Shard(0)}}, mesh, options));
+  });
+}
+
 TEST(LocalMap, KnowsThatUnevenPartsDoNotTellTheWhole) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});

@@ -1,5 +1,6 @@
 // LossParallel: values and gradients of cross entropy over cut classes, and
 // what a rank holds meanwhile.
+#include <ATen/autocast_mode.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
@@ -90,6 +91,60 @@ TEST(LossParallel, CommunicatesNothingInBackward) {
     const CommLog backward;
     loss.backward();
     EXPECT_EQ(backward.count(), 0) << backward;
+  });
+}
+
+TEST(LossParallel, OfIgnoredTargetsOnlyHasNoGradient) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2}, {"tp"});
+    const auto x =
+        distribute_tensor(logits(), mesh, {Shard(1)}).requires_grad_();
+    const auto t =
+        distribute_tensor(at::full({kRows}, -100, i64()), mesh, {Replicate()});
+    const LossParallel guard;
+    const auto loss = at::cross_entropy_loss(x, t);
+    EXPECT_TRUE(std::isnan(full_tensor(loss.detach()).item<double>()));
+    loss.backward();
+    EXPECT_TRUE(testing::same(x.grad(), at::zeros_like(logits())));
+  });
+}
+
+TEST(LossParallel, OfHalvesHasTheGradientOfTheWholePath) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2}, {"tp"});
+    const at::Tensor sure =
+        (at::one_hot(target().clamp_min(0), kClasses).to(at::kDouble) * 7)
+            .to(at::kBFloat16);
+    const auto t = distribute_tensor(target(), mesh, {Replicate()});
+    std::vector<at::Tensor> gradients;
+    for (const bool guarded : {false, true}) {
+      const auto x = distribute_tensor(sure, mesh, {Shard(1)}).requires_grad_();
+      std::optional<LossParallel> guard;
+      if (guarded) {
+        guard.emplace();
+      }
+      at::cross_entropy_loss(x, t).backward();
+      gradients.push_back(testing::plain(x.grad()).to(at::kDouble));
+    }
+    EXPECT_TRUE(close(gradients[1], gradients[0], 1e-2));
+    EXPECT_LT(gradients[1][1][6].item<double>(), 0);
+  });
+}
+
+TEST(LossParallel, IsComputedInF32UnderAutocast) {
+  if (testing::device() != at::kCPU) {
+    GTEST_SKIP() << "sets autocast for the CPU";
+  }
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2}, {"tp"});
+    const auto x =
+        distribute_tensor(logits().to(at::kBFloat16), mesh, {Shard(1)});
+    const auto t = distribute_tensor(target(), mesh, {Replicate()});
+    const LossParallel guard;
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    const auto loss = at::cross_entropy_loss(x, t);
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    EXPECT_EQ(loss.scalar_type(), at::kFloat);
   });
 }
 

@@ -222,20 +222,63 @@ TEST(ReadyMadeLayers, AttentionCommunicatesOnceEachWay) {
 TEST(PlainInputs, AreTakenForTheLayoutOfTheStyle) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2}, {"tp"});
-    auto up = filled(torch::nn::Linear(4, 6));
-    auto down = filled(torch::nn::Linear(6, 4));
+    auto whole = filled(torch::nn::Linear(4, 6));
+    auto parts = filled(torch::nn::Linear(4, 6));
+    const at::Tensor x = distinct({2, 6, 4});
+    const at::Tensor want = whole(x);
+    parallelize_module(whole, mesh, {{"", ColwiseParallel()}});
+    EXPECT_TRUE(close(whole(x), want));
+    const ColwiseParallel by_sequence{.input_layouts = Shard(1)};
+    parallelize_module(parts, mesh, {{"", by_sequence}});
+    EXPECT_TRUE(close(parts(x.narrow(1, 3 * rank(), 3)), want));
+    auto down = filled(torch::nn::Linear(4, 6));
+    parallelize_module(down, mesh, {{"", RowwiseParallel()}});
+    EXPECT_TRUE(close(down(x.narrow(2, 2 * rank(), 2)), want));
+  });
+}
+
+TEST(PlainInputs, AreRefusedWhereOtherMeshDimsExist) {
+  run_ranks(4, [&] {
+    const auto mesh = mesh_of({2, 2}, {"dp", "tp"});
+    auto module = filled(torch::nn::Linear(4, 6));
+    parallelize_module(module, mesh, {{"", ColwiseParallel()}});
     const at::Tensor x = distinct({3, 4});
-    const at::Tensor want = down(torch::relu(up(x)));
-    parallelize_module(
-        up, mesh, {{"", ColwiseParallel{.use_local_output = true}}});
-    parallelize_module(
-        down, mesh, {{"", RowwiseParallel{.use_local_output = true}}});
-    const at::Tensor inner = up(x);
-    EXPECT_FALSE(is_dtensor(inner));
-    EXPECT_EQ(inner.sizes(), (at::IntArrayRef{3, 3}));
-    const at::Tensor y = down(torch::relu(inner));
-    EXPECT_FALSE(is_dtensor(y));
-    EXPECT_TRUE(close(y, want));
+    EXPECT_ERROR("the input is plain, and what it is in other dims", module(x));
+    const ImplicitReplication equal;
+    EXPECT_EQ(to_string(placements(module(x))), "R S(1)");
+  });
+}
+
+TEST(Inputs, AreFreshInEveryPass) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2}, {"tp"});
+    auto module = filled(torch::nn::Linear(4, 6));
+    const at::Tensor weight = module->weight.detach().clone();
+    parallelize_module(module, mesh, {{"", ColwiseParallel()}});
+    module->bias.data().zero_();
+    const torch::NoGradGuard guard;
+    const at::Tensor buffer = at::zeros({2, 4}, f64());
+    const at::Tensor x = from_local(buffer, mesh, {Shard(0)});
+    for (const double value : {1.0, 2.0}) {
+      // As a program does that receives its input in the same memory each time.
+      if (testing::device() == at::kCPU) {
+        std::fill_n(buffer.data_ptr<double>(), 8, value);
+      } else {
+        buffer.fill_(value);
+      }
+      EXPECT_TRUE(
+          close(module(x), at::full({4, 4}, value, f64()).matmul(weight.t())));
+    }
+  });
+}
+
+TEST(Inputs, OnAnotherMeshAreRefused) {
+  run_ranks(4, [&] {
+    const auto mesh = mesh_of({2, 2}, {"dp", "tp"});
+    auto module = filled(torch::nn::Linear(4, 6));
+    parallelize_module(module, mesh, {{"", ColwiseParallel()}});
+    const auto x = distribute_tensor(distinct({3, 4}), mesh["tp"], {Shard(0)});
+    EXPECT_ERROR("ColwiseParallel: the input is on", module(x));
   });
 }
 
@@ -264,7 +307,112 @@ TEST(PreparedModules, TakeAndGiveTheLayoutsOfThePlan) {
       "S(0)");
 }
 
-// Placements of a deep copy, of views and after load are those of parameters.
+TEST(PreparedModules, ApplyAfterTheStyleOfALayer) {
+  const auto make = [] {
+    return torch::nn::LayerNorm(torch::nn::LayerNormOptions({6}));
+  };
+  expect_equal<torch::nn::LayerNorm>(
+      make, distinct({2, 4, 6}),
+      {{"", SequenceParallel()},
+       {"", PrepareModuleOutput{Shard(1), Replicate()}}},
+      2, forward<torch::nn::LayerNorm>, "R");
+  expect_equal<torch::nn::Linear>(
+      [] { return torch::nn::Linear(6, 6); }, distinct({2, 4, 6}),
+      {{"", ColwiseParallel()}, {"", PrepareModuleOutput{Shard(2), Shard(1)}}},
+      2, forward<torch::nn::Linear>, "S(1)");
+}
+
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    tokens = register_module("tokens", torch::nn::Embedding(9, 6));
+    head = register_module(
+        "head", torch::nn::Linear(torch::nn::LinearOptions(6, 9).bias(false)));
+    head->weight = tokens->weight;
+    head->named_parameters(false)["weight"] = tokens->weight;
+  }
+  at::Tensor forward(const at::Tensor& words) {
+    return head(torch::tanh(tokens(words)));
+  }
+  torch::nn::Embedding tokens = nullptr;
+  torch::nn::Linear head = nullptr;
+};
+TORCH_MODULE(Tied);
+
+TEST(TiedWeights, HaveAUseAsTableAndOneAsMatrix) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2}, {"tp"});
+    Tied plain;
+    Tied module;
+    for (Tied* m : {&plain, &module}) {
+      (*m)->to(testing::device(), at::kDouble);
+      (*m)->head->weight = (*m)->tokens->weight;
+      const torch::NoGradGuard guard;
+      (*m)->tokens->weight.copy_(distinct({9, 6}));
+    }
+    parallelize_module(
+        module, mesh,
+        {{"tokens", RowwiseParallel()}, {"head", ColwiseParallel()}});
+    const at::Tensor words = at::tensor({1, 8, 3, 0}, i64());
+    const auto y = module(distribute_tensor(words, mesh, {Replicate()}));
+    EXPECT_EQ(to_string(placements(y)), "S(1)");
+    const auto want = plain(words);
+    EXPECT_TRUE(close(y, want));
+    (y * y).sum().backward();
+    (want * want).sum().backward();
+    EXPECT_TRUE(
+        close(module->tokens->weight.grad(), plain->tokens->weight.grad()));
+  });
+}
+
+struct HandNormImpl : torch::nn::Module {
+  HandNormImpl() { weight = register_parameter("weight", torch::ones({6})); }
+  at::Tensor forward(const at::Tensor& x) {
+    return x * torch::rsqrt(x.pow(2).mean(-1, true) + 1e-6) * weight;
+  }
+  at::Tensor weight;
+};
+TORCH_MODULE(HandNorm);
+
+TEST(ReadyMadeLayers, NormsWrittenByHandWorkOnPartsOfTheSequence) {
+  expect_equal<HandNorm>(
+      [] { return HandNorm(); }, distinct({2, 5, 6}),
+      {{"", SequenceParallel()}}, 2, forward<HandNorm>, "S(1)");
+}
+
+TEST(Uses, StayWhenTheDtypeChanges) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2}, {"tp"});
+    Pair module = filled(Pair());
+    parallelize_module(
+        module, mesh,
+        {{"first", ColwiseParallel()}, {"second", RowwiseParallel()}});
+    module->to(at::kFloat);
+    const auto x =
+        distribute_tensor(distinct({4, 6}).to(at::kFloat), mesh, {Replicate()});
+    const CommLog log;
+    const at::Tensor y = module(x);
+    EXPECT_EQ(to_string(placements(y)), "R");
+    EXPECT_EQ(log.count(), 1) << log;
+    EXPECT_EQ(y.scalar_type(), at::kFloat);
+  });
+}
+
+TEST(Uses, HoldInInferenceMode) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2}, {"tp"});
+    Pair module = filled(Pair());
+    parallelize_module(
+        module, mesh,
+        {{"first", ColwiseParallel()}, {"second", RowwiseParallel()}});
+    const c10::InferenceMode guard;
+    const auto x = distribute_tensor(distinct({4, 6}), mesh, {Replicate()});
+    const CommLog log;
+    EXPECT_EQ(to_string(placements(module(x))), "R");
+    EXPECT_EQ(log.count(), 1) << log;
+    EXPECT_EQ(log.entries()[0].cause, "second, RowwiseParallel");
+  });
+}
+
 TEST(Uses, StayWithTheParameterThroughTraining) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2}, {"tp"});

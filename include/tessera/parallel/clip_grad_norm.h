@@ -16,7 +16,8 @@ struct ClipOptions {
 /// Scales the gradients of `parameters` down, in place, so that their common
 /// norm is at most `max_norm`, and returns the norm that they had: plain, equal
 /// on all ranks. Parameters may be plain, in any placements, and on several
-/// meshes of one world. One small reduction per mesh and set of cut mesh dims.
+/// meshes that this rank is in. One small reduction per mesh and set of cut
+/// mesh dims.
 /// Example: clip_grad_norm(model->parameters(), 1.0).
 at::Tensor clip_grad_norm(
     const std::vector<at::Tensor>& parameters, double max_norm,

@@ -28,7 +28,10 @@ struct DataParallelOptions {
   int64_t bucket_bytes = int64_t{25} << 20;
 };
 
-/// Takes charge of the gradients of a module that is on a mesh. Example:
+/// Takes charge of the gradients of a module that is on a mesh, those of
+/// parameters that are whole in the mesh dim. Gradients that stay from one step
+/// to the next are sums already, and what is added to them is reduced at once:
+/// zero_grad() sets them to nothing, which is its default. Example:
 ///   DataParallel parallel(*model, mesh);
 ///   loss_of(model(inputs)).backward();
 ///   parallel.reduce_gradients();

@@ -25,13 +25,13 @@ namespace tessera {
 
 /// Cuts a layer by its outputs: Linear and Conv by rows of the weight,
 /// Embedding by columns, MultiheadAttention by heads (its packed projection).
-/// Plain inputs are taken for `input_layouts`, all inputs become replicated.
+/// Inputs become replicated. Results are sharded tensors: to_local() has this
+/// rank's part.
 struct ColwiseParallel {
+  /// What plain inputs are taken for, cut evenly.
   Placement input_layouts = Replicate();
   /// What results become; where not set they stay cut by the layer's outputs.
   std::optional<Placement> output_layouts = {};
-  /// Results are plain tensors: this rank's part.
-  bool use_local_output = false;
 };
 
 /// Cuts a layer by its inputs: Linear and Conv by columns of the weight,
@@ -42,19 +42,18 @@ struct RowwiseParallel {
   /// What plain inputs are taken for; where not set, cut as the layer needs.
   std::optional<Placement> input_layouts = {};
   Placement output_layouts = Replicate();
-  bool use_local_output = false;
 };
 
-/// Keeps a layer whole and gives each rank a part of the sequence: norms.
-/// Layers without parameters, such as Dropout, follow their input anyway.
+/// Keeps a layer whole and gives each rank a part of the sequence: norms, also
+/// those that a user wrote as `x * weight`. Layers without parameters, such as
+/// Dropout, follow their input anyway.
 struct SequenceParallel {
   int64_t sequence_dim = 1;
-  bool use_local_output = false;
 };
 
 /// Says what layout arrives at a module, and in which one its parameters are to
-/// meet it: inputs in `input_layouts` become `desired_input_layouts` where the
-/// first parameters of the module use them.
+/// meet it: where a parameter of the module is used on an input in
+/// `input_layouts`, that becomes `desired_input_layouts` first.
 struct PrepareModuleInput {
   Placement input_layouts = Replicate();
   Placement desired_input_layouts = Replicate();
