@@ -3,69 +3,17 @@
 #include <map>
 
 #include <c10/util/Exception.h>
+#include <parallel/layer_kinds.h>
 #include <parallel/plan_paths.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/nn/modules/activation.h>
-#include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
 
 namespace tessera::detail {
 
 namespace {
 
 using torch::nn::Module;
-
-// What a layer is to a style: its parameters, and the dims of weight, input and
-// result that belong to its inputs and its outputs.
-struct Layer {
-  at::Tensor weight;
-  at::Tensor bias;
-  int64_t weight_out = 0;
-  int64_t weight_in = 1;
-  int64_t input_dim = -1;
-  int64_t output_dim = -1;
-  /// Where the input is indices, which every rank needs whole.
-  bool is_lookup = false;
-  bool can_be_cut_by_inputs = true;
-};
-
-std::optional<Layer> conv_layer(Module& module) {
-  const auto make = [](auto& conv, int64_t spatial) {
-    return Layer{
-        .weight = conv.weight,
-        .bias = conv.bias,
-        .input_dim = -spatial - 1,
-        .output_dim = -spatial - 1,
-        .can_be_cut_by_inputs = conv.options.groups() == 1};
-  };
-  if (auto* conv = module.as<torch::nn::Conv1dImpl>()) {
-    return make(*conv, 1);
-  }
-  if (auto* conv = module.as<torch::nn::Conv2dImpl>()) {
-    return make(*conv, 2);
-  }
-  if (auto* conv = module.as<torch::nn::Conv3dImpl>()) {
-    return make(*conv, 3);
-  }
-  return std::nullopt;
-}
-
-std::optional<Layer> layer_of(Module& module) {
-  if (auto* linear = module.as<torch::nn::LinearImpl>()) {
-    return Layer{.weight = linear->weight, .bias = linear->bias};
-  }
-  if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) {
-    return Layer{
-        .weight = embedding->weight,
-        .bias = {},
-        .weight_out = 1,
-        .weight_in = 0,
-        .is_lookup = true};
-  }
-  return conv_layer(module);
-}
 
 const char* name_of(const ParallelStyle& style) {
   constexpr const char* kNames[] = {"ColwiseParallel",     "RowwiseParallel",
@@ -115,6 +63,10 @@ class Planner {
             : mesh_.dim_names()[static_cast<size_t>(mesh_dim_)];
     return std::string("parallelize_module, ") + style_ + " of \"" + path_ +
            "\" on " + dim + " of " + to_string(mesh_);
+  }
+
+  std::string name_in_module(const std::string& parameter) const {
+    return path_.empty() ? parameter : path_ + "." + parameter;
   }
 
   std::shared_ptr<ParameterUse> make_use() const {
@@ -186,7 +138,7 @@ class Planner {
 
   void cut_bias(const Layer& layer, const Placement& placement) {
     if (layer.bias.defined()) {
-      cut(path_ + ".bias", layer.bias, placement, nullptr);
+      cut(name_in_module("bias"), layer.bias, placement, nullptr);
     }
   }
 
@@ -212,7 +164,7 @@ class Planner {
     add_step(use->input, Replicate());
     add_step(
         use->output, style.output_layouts.value_or(Shard(layer.output_dim)));
-    cut(path_ + ".weight", layer.weight, Shard(layer.weight_out),
+    cut(name_in_module("weight"), layer.weight, Shard(layer.weight_out),
         std::move(use), layer.is_lookup);
     cut_bias(layer, Shard(0));
   }
@@ -229,8 +181,8 @@ class Planner {
     use->plain_input = style.input_layouts.value_or(needed);
     add_step(use->input, needed);
     add_step(use->output, style.output_layouts);
-    cut(path_ + ".weight", layer.weight, Shard(layer.weight_in), std::move(use),
-        layer.is_lookup);
+    cut(name_in_module("weight"), layer.weight, Shard(layer.weight_in),
+        std::move(use), layer.is_lookup);
     cut_bias(layer, Replicate());
   }
 
@@ -250,7 +202,7 @@ class Planner {
         use->plain_input = Shard(style.sequence_dim);
         use->scales = true;
         add_step(use->input, Shard(style.sequence_dim));
-        cut(path_ + "." + parameter.key(), parameter.value(), Replicate(),
+        cut(name_in_module(parameter.key()), parameter.value(), Replicate(),
             std::move(use));
       }
     }
@@ -291,8 +243,8 @@ class Planner {
       if (known == placed_.end()) {
         auto use = make_use();
         f(*use);
-        cut(path_.empty() ? parameter.key() : path_ + "." + parameter.key(),
-            tensor, Replicate(), std::move(use));
+        cut(name_in_module(parameter.key()), tensor, Replicate(),
+            std::move(use));
       } else if (const auto& use = actions_[known->second].use) {
         f(*use);
       }
@@ -323,9 +275,11 @@ class Planner {
     auto use = make_use();
     use->plain_input = style.input_layouts;
     add_step(use->input, Replicate());
-    cut(path_ + ".in_proj_weight", attention.in_proj_weight, packed, use);
+    cut(name_in_module("in_proj_weight"), attention.in_proj_weight, packed,
+        use);
     if (attention.in_proj_bias.defined()) {
-      cut(path_ + ".in_proj_bias", attention.in_proj_bias, packed, nullptr);
+      cut(name_in_module("in_proj_bias"), attention.in_proj_bias, packed,
+          nullptr);
     }
   }
 

@@ -95,12 +95,15 @@ struct ToLocalBackward final : torch::autograd::Node {
 // the sum: a whole gradient stays whole.
 struct RedistributeBackward final : torch::autograd::Node {
   RedistributeBackward(SpecPtr from, DeviceMesh to, c10::ScalarType wire)
-      : source(std::move(from)), mesh(std::move(to)), dtype(wire) {}
+      : source(std::move(from)),
+        mesh(std::move(to)),
+        dtype(wire),
+        name("gradient of " + detail::CallCause::current()->name()) {}
   variable_list apply(variable_list&& gradients) override {
     if (!gradients[0].defined()) {
       return {at::Tensor()};
     }
-    const detail::CallCause cause("gradient of redistribute", &mesh);
+    const detail::CallCause cause(name, &mesh);
     const at::Tensor gradient = as_sharded(gradients[0], mesh).to(dtype);
     const bool moves_mesh = !(mesh == source->mesh());
     Placements target = source->placements();
@@ -115,6 +118,7 @@ struct RedistributeBackward final : torch::autograd::Node {
   SpecPtr source;
   DeviceMesh mesh;  // of the result
   c10::ScalarType dtype;
+  std::string name;  // as a cause
 };
 
 std::string where(const char* call, const DeviceMesh& mesh) {

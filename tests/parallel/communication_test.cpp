@@ -134,7 +134,7 @@ TEST(TensorParallel, NamesTheLayerAndTheStyleAsCause) {
     parallelize_module(model, mesh, tensor_parallel());
     const auto x = distribute_tensor(indices(sizes, 0), mesh, {Replicate()});
     const CommLog log;
-    model(x);
+    model(x).sum().backward();
     std::vector<std::string> causes;
     for (const CommLogEntry& entry : log.entries()) {
       causes.push_back(entry.cause);
@@ -143,7 +143,9 @@ TEST(TensorParallel, NamesTheLayerAndTheStyleAsCause) {
     EXPECT_EQ(
         causes, (std::vector<std::string>{
                     "blocks.0.attention.o, RowwiseParallel",
-                    "blocks.0.mlp.down, RowwiseParallel"}));
+                    "blocks.0.mlp.down, RowwiseParallel",
+                    "gradient of blocks.0.mlp.up, ColwiseParallel",
+                    "gradient of blocks.0.attention.q, ColwiseParallel"}));
   });
 }
 

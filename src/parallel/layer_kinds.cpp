@@ -1,0 +1,51 @@
+#include <parallel/layer_kinds.h>
+
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+namespace tessera::detail {
+
+namespace {
+
+using torch::nn::Module;
+
+std::optional<Layer> conv_layer(Module& module) {
+  const auto make = [](auto& conv, int64_t spatial) {
+    return Layer{
+        .weight = conv.weight,
+        .bias = conv.bias,
+        .input_dim = -spatial - 1,
+        .output_dim = -spatial - 1,
+        .can_be_cut_by_inputs = conv.options.groups() == 1};
+  };
+  if (auto* conv = module.as<torch::nn::Conv1dImpl>()) {
+    return make(*conv, 1);
+  }
+  if (auto* conv = module.as<torch::nn::Conv2dImpl>()) {
+    return make(*conv, 2);
+  }
+  if (auto* conv = module.as<torch::nn::Conv3dImpl>()) {
+    return make(*conv, 3);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Layer> layer_of(Module& module) {
+  if (auto* linear = module.as<torch::nn::LinearImpl>()) {
+    return Layer{.weight = linear->weight, .bias = linear->bias};
+  }
+  if (auto* embedding = module.as<torch::nn::EmbeddingImpl>()) {
+    return Layer{
+        .weight = embedding->weight,
+        .bias = {},
+        .weight_out = 1,
+        .weight_in = 0,
+        .is_lookup = true};
+  }
+  return conv_layer(module);
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,32 @@
+// What a ready-made layer is to a parallel style.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace tessera::detail {
+
+/// Its parameters, and the dims of weight, input and result that belong to its
+/// inputs and its outputs.
+struct Layer {
+  at::Tensor weight;
+  at::Tensor bias;
+  int64_t weight_out = 0;
+  int64_t weight_in = 1;
+  int64_t input_dim = -1;
+  int64_t output_dim = -1;
+  /// Where the input is indices, which every rank needs whole.
+  bool is_lookup = false;
+  bool can_be_cut_by_inputs = true;
+};
+
+/// Returns nothing for modules that are no Linear, Embedding or Conv.
+std::optional<Layer> layer_of(torch::nn::Module& module);
+
+}  // namespace tessera::detail
