@@ -27,6 +27,7 @@ PROBE = str(BIN / "cli_run_probe")
 EXAMPLES = [str(BIN / "01_layouts"), str(BIN / "06_sharded_tensor")]
 EVERY_LAUNCHER = str(BIN / "05_every_launcher")
 LIMIT = 90  # seconds for any command
+TRAIN_LIMIT = 300  # starts 18 ranks and PyTorch in 6 processes
 MPIRUN = shutil.which("mpirun")
 TORCHRUN = next((p for p in (str(ROOT / ".venv/bin/torchrun"), shutil.which("torchrun"))
                  if p and os.path.exists(p)), None)
@@ -49,9 +50,9 @@ def words(engine, program, ranks=3, options=()):
             *program]
 
 
-def call(command, env=None, **more):
+def call(command, env=None, limit=LIMIT, **more):
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8",
-                          timeout=LIMIT, env=env or environment(), **more)
+                          timeout=limit, env=env or environment(), **more)
 
 
 def run(engine, *program, ranks=3, options=(), **more):
@@ -583,7 +584,7 @@ class BenchTrainTest(unittest.TestCase):
 
     def test_every_engine_trains_the_model_of_pytorch(self):
         done = call([TESSERA, "bench", "train", "--rounds", "1", "--steps", "2",
-                     "--warm-up", "4", "--json"])
+                     "--warm-up", "4", "--json"], limit=TRAIN_LIMIT)
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         report = json.loads(done.stdout)
         self.assertEqual(set(report["left_out"]), {"threads", "mpi", "gloo"} -
@@ -609,7 +610,8 @@ class BenchTrainTest(unittest.TestCase):
 
     def test_the_table_names_meshes_losses_and_targets(self):
         done = call([TESSERA, "bench", "train", "--ranks", "2", "--rounds", "1",
-                     "--steps", "1", "--warm-up", "2", "--engine", "threads"])
+                     "--steps", "1", "--warm-up", "2", "--engine", "threads"],
+                    limit=TRAIN_LIMIT)
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         self.assertRegex(done.stdout, r"tp=2 +threads +[\d.]+ +\d+")
         if "not found" not in done.stdout:
