@@ -6,6 +6,7 @@
 #include <tessera/tensor/machine_model.h>
 
 #include <functional>
+#include <utility>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/add.h>
@@ -114,32 +115,56 @@ struct Found {
   Interleaved batches;
 };
 
-Found measure(
-    const Op& op, const DeviceMesh& mesh, const DispatchBenchOptions& options) {
-  const Tensors sharded = make_sharded(op, mesh);
-  const Tensors plain = make_plain(sharded);
+struct Trial {
+  Tensors sharded;
+  Tensors plain;
+  Found found;
+};
+
+/// Makes the call once, on all ranks at a time, since it may communicate.
+Trial begin(const Op& op, const DeviceMesh& mesh) {
+  Trial trial;
+  trial.sharded = make_sharded(op, mesh);
+  trial.plain = make_plain(trial.sharded);
+  const CommLog log;
+  const int64_t before = dispatched_call_count();
+  op.call(trial.sharded);
+  trial.found.dispatched = dispatched_call_count() - before;
+  trial.found.communicates = log.count() != 0;
+  return trial;
+}
+
+void take_times(
+    const Op& op, const DispatchBenchOptions& options, Trial& trial) {
   const auto repeat = [&](const Tensors& tensors, int times) {
     for (int i = 0; i < times; ++i) {
       op.call(tensors);
     }
   };
-  Found found;
-  const CommLog log;
-  const int64_t before = dispatched_call_count();
-  op.call(sharded);
-  found.dispatched = dispatched_call_count() - before;
-  repeat(sharded, log.count() == 0 ? kWarmUp : 0);
-  repeat(plain, kWarmUp);
-  for (int i = 0; i < options.batches && log.count() == 0; ++i) {
-    found.batches.add_pair(
-        [&] { repeat(plain, options.calls); },
-        [&] { repeat(sharded, options.calls); });
+  repeat(trial.sharded, kWarmUp);
+  repeat(trial.plain, kWarmUp);
+  for (int i = 0; i < options.batches; ++i) {
+    trial.found.batches.add_pair(
+        [&] { repeat(trial.plain, options.calls); },
+        [&] { repeat(trial.sharded, options.calls); });
     if (options.cuda) {
       c10::impl::getDeviceGuardImpl(at::kCUDA)->synchronizeDevice(0);
     }
   }
-  found.communicates = log.count() != 0;
-  return found;
+}
+
+// Ranks that are threads share a GPU's queue and LibTorch's one thread for its
+// backward passes, which PyTorch's processes do not: they take turns there.
+Found measure(
+    const Op& op, const DeviceMesh& mesh, const DispatchBenchOptions& options) {
+  Trial trial = begin(op, mesh);
+  for (int turn = 0; turn < (options.cuda ? kRanks : 1); ++turn) {
+    init().communicator().barrier();
+    if (!trial.found.communicates && (!options.cuda || rank() == turn)) {
+      take_times(op, options, trial);
+    }
+  }
+  return std::move(trial.found);
 }
 
 DispatchCost cost_of(
@@ -167,7 +192,6 @@ std::vector<DispatchCost> bench_dispatch(const DispatchBenchOptions& options) {
     const DeviceMesh mesh =
         init_device_mesh(options.cuda ? at::kCUDA : at::kCPU, {kRanks});
     for (size_t i = 0; i < all.size(); ++i) {
-      init().communicator().barrier();
       found[i][static_cast<size_t>(rank())] = measure(all[i], mesh, options);
     }
   });

@@ -31,8 +31,11 @@ struct AttentionImpl : torch::nn::Module {
         .transpose(1, 2);
   }
   at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor queries = split(q(x));
+    const at::Tensor keys = split(k(x));
+    const at::Tensor values = split(v(x));
     const at::Tensor mixed = torch::scaled_dot_product_attention(
-        split(q(x)), split(k(x)), split(v(x)), {}, 0.0, /*is_causal=*/true);
+        queries, keys, values, {}, 0.0, /*is_causal=*/true);
     return o(mixed.transpose(1, 2).reshape(x.sizes()));
   }
   int64_t heads;

@@ -330,7 +330,7 @@ TEST(Operators, WriteToOutWhateverARankRuns) {
 
 TEST(Operators, KeepTheOrderOfNumbersThatDoNotWrapOnly) {
   run_ranks(2, [&] {
-    const auto p = at::tensor({3, 10}, at::kByte);
+    const auto p = at::tensor({3, 10}, f64().dtype(at::kByte));
     auto x = distribute_tensor(p, mesh_of({2}), {Shard(0)});
     EXPECT_TRUE(same(x.amax(0) - 5, p.amax(0) - 5));
   });
