@@ -2,6 +2,7 @@
 #include <exception>
 
 #include <tessera/comm/wait_hooks.h>
+#include <tessera/tensor/machine_model.h>
 #include <torch/csrc/Exceptions.h>
 
 #include "bindings.h"
@@ -53,4 +54,7 @@ PYBIND11_MODULE(_C, module) {
   bind_explain(module);
   bind_comm_log(module);
   bind_rules(module);
+  module.def(
+      "_clear_caches", &tessera::clear_caches,
+      pybind11::call_guard<pybind11::gil_scoped_release>());
 }

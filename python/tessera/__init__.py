@@ -9,6 +9,8 @@ A sharded tensor is a torch.Tensor: torch.*, torch.nn and torch.optim work on it
 >>> tessera.run_ranks(4, main)
 [140.0, 140.0, 140.0, 140.0]
 """
+import atexit
+
 import torch  # its libraries must be loaded before those of _C
 
 from .build_info import TORCH_SERIES, VERSION as __version__
@@ -29,3 +31,6 @@ __all__ = sorted(
     + ["check_replicas", "distribute_module", "distribute_optimizer",
        "from_torch", "to_torch"])
 tensor_methods.install(torch.Tensor)
+# What is kept of past calls keeps groups, whose threads must not run on while
+# Python ends.
+atexit.register(_C._clear_caches)

@@ -99,6 +99,10 @@ const MachineModel& machine_model() {
 
 void set_machine_model(const MachineModel& model) {
   detail::thread_plans().model = model;
+  clear_caches();
+}
+
+void clear_caches() {
   detail::thread_plans().plans.clear();
   detail::ThreadDispatch::here().cache.clear();
 }

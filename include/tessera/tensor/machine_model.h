@@ -22,6 +22,11 @@ size_t cached_plan_count();
 /// Returns how many decisions about calls of operators this rank's thread
 /// keeps; at most 2048.
 size_t cached_decision_count();
+/// Forgets the plans and decisions that this thread keeps, and with them the
+/// meshes, and groups, that they were made for.
+/// Example: clear_caches() before a group that was passed to
+/// from_process_group() is to end.
+void clear_caches();
 
 /// Returns how many calls on sharded tensors have reached Tessera on this
 /// thread, those that composite operators decompose into included.
