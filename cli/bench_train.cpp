@@ -99,7 +99,8 @@ std::optional<TrainTime> run_engine(
   return TrainTime{json["losses"], json["step_seconds"]};
 }
 
-void add_time(TrainMesh& mesh, const std::string& engine, TrainTime time) {
+void add_time(
+    TrainMesh& mesh, const std::string& engine, const TrainTime& time) {
   const auto known = std::find_if(
       mesh.rows.begin(), mesh.rows.end(),
       [&](const TrainRow& row) { return row.engine == engine; });

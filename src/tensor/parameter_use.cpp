@@ -26,9 +26,9 @@ using torch::jit::Stack;
 
 /// Where an operator takes its input and its parameter.
 struct ParameterRoles {
-  const char* name;
-  size_t input;
-  size_t parameter;
+  const char* name = "";
+  size_t input = 0;
+  size_t parameter = 0;
   const char* overload = "";
   enum class Kind : uint8_t { kLayer, kLookup, kScale } kind = Kind::kLayer;
 };
@@ -66,27 +66,30 @@ struct LastMove {
   std::vector<const ParameterUse*> served;
   at::Tensor result;
 };
-thread_local LastMove last_move;
+LastMove& last_move() {
+  static thread_local LastMove move;
+  return move;
+}
 
 bool is_last_source(const at::Tensor& t, const ParameterUse& use) {
-  const auto source = last_move.source.lock();
-  const auto& served = last_move.served;
+  const auto source = last_move().source.lock();
+  const auto& served = last_move().served;
   return source && source.get() == t.unsafeGetTensorImpl() &&
-         !t.is_inference() && last_move.version == t._version() &&
-         last_move.grad_mode == c10::GradMode::is_enabled() &&
-         last_move.requires_grad == t.requires_grad() &&
+         !t.is_inference() && last_move().version == t._version() &&
+         last_move().grad_mode == c10::GradMode::is_enabled() &&
+         last_move().requires_grad == t.requires_grad() &&
          std::find(served.begin(), served.end(), &use) == served.end();
 }
 
 at::Tensor move_once(
     const at::Tensor& t, const Placements& target, const ParameterUse& use) {
-  if (is_last_source(t, use) && last_move.target == target) {
-    last_move.served.push_back(&use);
-    return last_move.result;
+  if (is_last_source(t, use) && last_move().target == target) {
+    last_move().served.push_back(&use);
+    return last_move().result;
   }
   at::Tensor result = redistribute(t, target);
   if (!t.is_inference()) {
-    last_move = {
+    last_move() = {
         .source = c10::weak_intrusive_ptr<c10::TensorImpl>(t.getIntrusivePtr()),
         .version = static_cast<uint32_t>(t._version()),
         .target = target,
@@ -200,7 +203,7 @@ std::shared_ptr<const ParameterUse> use_in(
 // it does not.
 bool run_as_used(const OpCall& call, const ParameterRoles& roles) {
   if (is_backward()) {
-    last_move = {};  // would keep the graph
+    last_move() = {};  // would keep the graph
     return false;
   }
   const auto use = use_in(call, roles);
