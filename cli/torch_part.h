@@ -118,13 +118,13 @@ struct MissRound {
 /// The sizes of the demo's GPT (examples/gpt.h), f32, and how it is trained:
 /// `tp` ranks share every layer, `dp` groups of them every batch.
 struct TrainBenchOptions {
-  int64_t batch = 12;
-  int64_t vocabulary = 65;
-  int64_t length = 48;
-  int64_t width = 64;
-  int64_t heads = 4;
-  int64_t hidden = 256;
-  int64_t layers = 2;
+  int64_t batch = kDemoSizes.batch;
+  int64_t vocabulary = 39;  // that of the demo's text
+  int64_t length = kDemoSizes.length;
+  int64_t width = kDemoSizes.width;
+  int64_t heads = kDemoSizes.heads;
+  int64_t hidden = kDemoSizes.hidden;
+  int64_t layers = kDemoSizes.layers;
   int dp = 1;
   int tp = 2;
   int warm_up = 10;  // steps before the clock runs; their losses are compared
