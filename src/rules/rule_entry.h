@@ -1,6 +1,7 @@
 // A rule as the table keeps it.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,7 +72,7 @@ FoundRule find_rule(
 const Rule* lookup_rule(const RuleTable& table, std::string_view name);
 
 /// Grows with every change of a table, so that what was found can be forgotten.
-uint64_t rules_generation();
+extern std::atomic<uint64_t> rules_generation;
 
 /// Adds all rows of a call: all replicated first, then those of the form, then
 /// those over Partial.

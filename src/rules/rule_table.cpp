@@ -23,10 +23,8 @@ struct RuleTable::State {
 
 namespace {
 
-std::atomic<uint64_t> generation{1};
-
 void changed() {
-  generation.fetch_add(1, std::memory_order_release);
+  detail::rules_generation.fetch_add(1, std::memory_order_release);
 }
 
 Rule of_form(const char* form, std::string_view text) {
@@ -285,9 +283,7 @@ const Rule* lookup_rule(const RuleTable& table, std::string_view name) {
   return at == state.entries.end() ? nullptr : at->second.get();
 }
 
-uint64_t rules_generation() {
-  return generation.load(std::memory_order_acquire);
-}
+std::atomic<uint64_t> rules_generation{1};
 
 }  // namespace detail
 }  // namespace tessera

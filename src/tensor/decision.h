@@ -11,6 +11,7 @@
 #include <rules/choose.h>
 #include <tensor/local_kernels.h>
 #include <tensor/op_traits.h>
+#include <tensor/wrapper.h>
 #include <tessera/plan/redistribute_plan.h>
 
 namespace tessera::detail {
@@ -49,13 +50,6 @@ struct OutputPlan {
   std::vector<int64_t> cut_sizes;
 };
 
-/// What is known about a result before it is there: its spec, and the shape of
-/// its wrapper (see wrapper.h).
-struct KnownResult {
-  SpecPtr spec = nullptr;
-  c10::intrusive_ptr<c10::TensorImpl> shape = {};
-};
-
 /// How a call will be run. Depends on specs and static arguments only.
 struct Decision {
   Way way = Way::kReplicated;
@@ -90,9 +84,9 @@ struct Decision {
   bool is_direct = false;
   /// Direct, and a kernel without a stack can run it: see typed_call.h.
   bool is_typed = false;
-  /// Per return and element: the last result, mostly like the next one.
-  /// Decisions belong to one thread.
-  mutable std::vector<std::vector<KnownResult>> known_results = {};
+  /// Per return and element: the form of the last result, mostly that of the
+  /// next one. Decisions belong to one thread.
+  mutable std::vector<std::vector<WrapperForm>> forms = {};
 
   /// Returns the plan of an element of a return.
   const OutputPlan& output(size_t result, size_t element) const {
@@ -106,12 +100,23 @@ struct Decision {
 const Placements& placements_after(
     const Decision& decision, const OperandPlan& plan);
 
-/// Returns what is known about a result, of which `local` is this rank's part.
-/// Throws where that part has not the shape that the decision gives it. The
-/// decision keeps it until its next result.
-const KnownResult& known_result(
+/// Finds the form of a result, of which `local` is this rank's part. Throws
+/// where that part has not the shape that the decision gives it.
+const WrapperForm& find_form(
     const Decision& decision, const c10::OperatorHandle& op, size_t result,
     size_t element, const at::Tensor& local);
+/// Returns the same, mostly at once. The decision keeps it until its next
+/// result.
+inline const WrapperForm& form_of_result(
+    const Decision& decision, const c10::OperatorHandle& op, size_t result,
+    size_t element, const at::Tensor& local) {
+  const auto& forms = decision.forms;
+  if (result < forms.size() && element < forms[result].size() &&
+      forms[result][element].fits(local)) {
+    return forms[result][element];
+  }
+  return find_form(decision, op, result, element, local);
+}
 /// Returns the global shape of a result from the shape of this rank's part.
 std::vector<int64_t> result_shape(
     const OutputPlan& output, c10::IntArrayRef local);

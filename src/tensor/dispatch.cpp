@@ -122,7 +122,10 @@ DecisionPtr decide_checked(const OpCall& call, const OpTraits& traits) {
 void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   ThreadDispatch& mine = enter_kernel();
   const OpCall call(op, stack);
-  const OpTraits& traits = mine.traits.find(op);
+  const OpTraits& traits = mine.traits_of(op);
+  if (traits.is_view) {
+    record_views();
+  }
   ++mine.calls;
   at::AutoDispatchBelowADInplaceOrView below;
   DryRun* const dry = mine.dry_run;
@@ -136,8 +139,8 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
           watch_leaves(call);
         }
         // Held, since a kernel on shards may be anybody's and call us again.
-        const DecisionPtr held = *known;
-        return run_direct(call, traits, *held);
+        const DispatchCache::Hold hold(mine.cache);
+        return run_direct(call, traits, **known);
       }
       decision = *known;
     }
@@ -196,7 +199,7 @@ bool read_values(const OpCall& call, const OpTraits& traits) {
 void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   ThreadDispatch& mine = enter_kernel();
   const OpCall call(op, stack);
-  const OpTraits& traits = mine.traits.find(op);
+  const OpTraits& traits = mine.traits_of(op);
   ++mine.calls;
   if (traits.special != nullptr) {
     return traits.special(call);

@@ -1,20 +1,12 @@
 #include <tensor/dispatch_cache.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include <tensor/ruled_call.h>
 #include <tensor/strides.h>
 
 namespace tessera::detail {
-
-namespace {
-
-// Marks of values that are not what memory holds: conjugated, negated, zero.
-constexpr auto kLazyKeys = c10::DispatchKeySet(
-    {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
-     c10::DispatchKey::ZeroTensor});
-
-}  // namespace
 
 CallKey::CallKey(const OpCall& call, const OpTraits& traits) {
   add(reinterpret_cast<uintptr_t>(&call.schema()));
@@ -48,15 +40,8 @@ CallKey::CallKey(const OpCall& call, const OpTraits& traits) {
   }
 }
 
-void CallKey::add_tensor(const at::Tensor& t) {
-  if (is_sharded(t)) {
-    const ShardedMeta& meta = moving_meta_of(t);
-    const at::Tensor& local = meta.local;
-    simple_ = simple_ && !meta.pending && !meta.copy &&
-              !local.key_set().has_any(kLazyKeys);
-    variable_ = variable_ || t.requires_grad();
-    add(reinterpret_cast<uintptr_t>(meta.spec.get()));
-  } else if (!t.defined()) {
+void CallKey::add_other(const at::Tensor& t) {
+  if (!t.defined()) {
     add(kUndefined);
   } else if (t.dim() == 0) {
     add(kNumber | static_cast<uint64_t>(t.scalar_type()) << 8 |
@@ -103,7 +88,7 @@ void CallKey::add_static(const c10::IValue& value) {
   }
 }
 
-void CallKey::add_typed(const at::Scalar& value) {
+void CallKey::add_scalar(const at::Scalar& value) {
   if (value.isSymbolic()) {
     complete_ = false;
   } else if (value.isFloatingPoint()) {
@@ -167,18 +152,22 @@ ThreadDispatch& ThreadDispatch::make() {
   return *mine;
 }
 
-const DecisionPtr* DispatchCache::find(const CallKey& key) {
-  if (const uint64_t now = traits_generation(); generation_ != now) {
-    clear();
-    generation_ = now;
-  }
+void ThreadDispatch::forget() {
+  generation_ = traits_generation();
+  cache.clear();
+  traits_.clear();
+}
+
+const DecisionPtr* DispatchCache::find(const CallKey& key) const {
   const auto& place = places_[key.hash() % kPlaces];
   if (!place) {
     return nullptr;
   }
   for (const Entry& entry : place->entries) {
     if (entry.hash == key.hash() && entry.decision &&
-        c10::ArrayRef<uint64_t>(entry.words) == key.words()) {
+        std::equal(
+            entry.words.begin(), entry.words.end(), key.words().begin(),
+            key.words().end())) {
       return &entry.decision;
     }
   }
@@ -194,6 +183,7 @@ const DecisionPtr& DispatchCache::insert(
   Entry& entry = place->entries[place->oldest];
   place->oldest = static_cast<uint8_t>((place->oldest + 1) % kWays);
   size_ += entry.decision ? 0 : 1;
+  push_out(entry);
   entry.hash = key.hash();
   entry.words.assign(key.words().begin(), key.words().end());
   entry.decision = std::move(decision);
@@ -201,7 +191,20 @@ const DecisionPtr& DispatchCache::insert(
   return entry.decision;
 }
 
+void DispatchCache::push_out(Entry& entry) {
+  if (holds_ > 0 && entry.decision) {
+    pushed_out_.push_back(std::move(entry.decision));
+  }
+}
+
 void DispatchCache::clear() {
+  for (const auto& place : places_) {
+    if (place) {
+      for (Entry& entry : place->entries) {
+        push_out(entry);
+      }
+    }
+  }
   places_.clear();
   places_.resize(kPlaces);
   size_ = 0;

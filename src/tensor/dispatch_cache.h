@@ -15,6 +15,7 @@
 #include <c10/util/SmallVector.h>
 #include <tensor/decision.h>
 #include <tensor/dispatch.h>
+#include <tensor/wrapper_parts.h>
 
 namespace tessera::detail {
 
@@ -63,7 +64,8 @@ class CallKey {
   bool is_simple() const { return simple_; }
   /// Tells whether a sharded tensor requires a gradient.
   bool has_variable() const { return variable_; }
-  uint64_t hash() const { return hash_; }
+  /// Its low bits depend on all words.
+  uint64_t hash() const { return hash_ ^ hash_ >> 32; }
   c10::ArrayRef<uint64_t> words() const { return words_; }
   /// Returns the specs behind the addresses.
   std::vector<SpecPtr> specs(const OpCall& call) const;
@@ -78,10 +80,19 @@ class CallKey {
 
   void add(uint64_t word) {
     words_.push_back(word);
-    hash_ = (hash_ ^ word) * 0x9e3779b97f4a7c15ULL;
-    hash_ ^= hash_ >> 29;
+    hash_ = (hash_ + word) * 0x9e3779b97f4a7c15ULL;
   }
-  void add_tensor(const at::Tensor& t);
+  void add_tensor(const at::Tensor& t) {
+    if (is_sharded(t)) {
+      const ShardedMeta& meta = moving_meta_of(t);
+      simple_ = simple_ && meta.is_own && !meta.pending;
+      variable_ = variable_ || t.requires_grad();
+      add(reinterpret_cast<uintptr_t>(meta.spec.get()));
+    } else {
+      add_other(t);
+    }
+  }
+  void add_other(const at::Tensor& t);
   void add_static(const c10::IValue& value);
   void add_plain(const at::Tensor& t);
 
@@ -105,7 +116,14 @@ class CallKey {
     complete_ = complete_ && number.has_value();
     add_typed(number.value_or(0));
   }
-  void add_typed(const at::Scalar& value);
+  void add_typed(const at::Scalar& value) {
+    if (value.type() == at::kLong && !value.isSymbolic()) {
+      add_typed(value.toLong());
+    } else {
+      add_scalar(value);
+    }
+  }
+  void add_scalar(const at::Scalar& value);
   void add_typed(std::string_view text);
   void add_typed(c10::ScalarType value) {
     add_typed(static_cast<int64_t>(value));
@@ -157,12 +175,29 @@ class DispatchCache {
   DispatchCache& operator=(const DispatchCache&) = delete;
 
   /// Returns the decision of an equal call, or nullptr.
-  const DecisionPtr* find(const CallKey& key);
+  const DecisionPtr* find(const CallKey& key) const;
   const DecisionPtr& insert(
       const CallKey& key, DecisionPtr decision, std::vector<SpecPtr> specs);
   void clear();
   size_t size() const { return size_; }
   static constexpr size_t capacity() { return kPlaces * kWays; }
+
+  /// While it lives, what find() returned stays, also where calls inside this
+  /// one push it out.
+  class Hold {
+   public:
+    explicit Hold(DispatchCache& cache) : cache_(cache) { ++cache_.holds_; }
+    ~Hold() {
+      if (--cache_.holds_ == 0 && !cache_.pushed_out_.empty()) {
+        cache_.pushed_out_.clear();
+      }
+    }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    DispatchCache& cache_;
+  };
 
  private:
   static constexpr size_t kPlaces = 512;
@@ -179,50 +214,17 @@ class DispatchCache {
     uint8_t oldest = 0;
   };
 
+  void push_out(Entry& entry);
+
   std::vector<std::unique_ptr<Place>> places_;
   size_t size_ = 0;
-  uint64_t generation_ = 0;  // of the traits
-};
-
-/// How much of what died a thread keeps to use it again. Nothing, where a
-/// sanitizer must see every end.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kMostSpare = 0;
-#else
-constexpr size_t kMostSpare = 64;
-#endif
-
-/// Memory of one size that a thread uses again.
-class SpareBlocks {
- public:
-  SpareBlocks() = default;
-  SpareBlocks(const SpareBlocks&) = delete;
-  SpareBlocks& operator=(const SpareBlocks&) = delete;
-  ~SpareBlocks() {
-    while (count_ > 0) {
-      ::operator delete(blocks_[--count_]);
-    }
-  }
-  void* take(size_t size) {
-    return count_ > 0 ? blocks_[--count_] : ::operator new(size);
-  }
-  void give(void* block) {
-    if (count_ < blocks_.size()) {
-      blocks_[count_++] = block;
-    } else {
-      ::operator delete(block);
-    }
-  }
-
- private:
-  std::array<void*, kMostSpare> blocks_ = {};
-  size_t count_ = 0;
+  size_t holds_ = 0;
+  std::vector<DecisionPtr> pushed_out_;
 };
 
 /// What dispatch keeps per thread.
 struct ThreadDispatch {
   DispatchCache cache;
-  TraitsCache traits;
   /// Calls that reached our kernels.
   int64_t calls = 0;
   /// Those of them that needed no stack.
@@ -230,9 +232,15 @@ struct ThreadDispatch {
   /// Set while calls are noted down instead of run.
   DryRun* dry_run = nullptr;
   /// What is left of wrappers that died on this thread: see wrapper.h.
-  std::vector<std::unique_ptr<c10::ExtraMeta>> spare_extras;
-  SpareBlocks spare_wrappers;
-  SpareBlocks spare_metas;
+  WrapperParts spare;
+
+  /// Returns the traits of an operator, and forgets what is out of date.
+  const OpTraits& traits_of(const c10::OperatorHandle& op) {
+    if (generation_ != traits_generation()) {
+      forget();
+    }
+    return traits_.find(op);
+  }
 
   void count_typed(int64_t calls_more) {
     calls += calls_more;
@@ -242,6 +250,11 @@ struct ThreadDispatch {
   static ThreadDispatch& here() { return mine != nullptr ? *mine : make(); }
 
  private:
+  void forget();
+
+  TraitsCache traits_;
+  uint64_t generation_ = 0;  // of the traits
+
   // A plain pointer that every call reads: as part of the thread's own block
   // of memory it costs one instruction. Few bytes are left there for libraries
   // that a program loads late, so nothing else of ours asks for them.
@@ -253,12 +266,14 @@ struct ThreadDispatch {
 
 /// What every kernel of ours does first.
 inline ThreadDispatch& enter_kernel() {
-  // In-place writes on views corrupt gradients unless views are replayed, and
-  // the switch is per thread: set it on every call, since users start threads
-  // too.
-  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
   ensure_registered();
   return ThreadDispatch::here();
+}
+
+/// What kernels of views do: in-place writes on views corrupt gradients unless
+/// views are replayed. The switch is per thread, and users start threads too.
+inline void record_views() {
+  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
 }
 
 }  // namespace tessera::detail

@@ -67,12 +67,29 @@ at::Tensor place_gradient(
   return redistribute(sharded, target);
 }
 
+// Tells whether a tensor has hooks beside ours and the list of C++ hooks that
+// we make.
+bool has_other_hooks(const at::Tensor& leaf) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(leaf);
+  return meta->hooks_.size() != 2 || !meta->cpp_hooks_list_ ||
+         !meta->cpp_hooks_list_->empty();
+}
+
+void add_last_hook(const at::Tensor& leaf);
+
 // Brings a leaf's gradient to the leaf's placements. Held by the leaf itself,
 // so it may only refer to it weakly.
 class PlacementHook final : public FunctionPreHook {
  public:
   PlacementHook(const at::Tensor& leaf, bool last)
       : leaf_(leaf.getIntrusivePtr()), last_(last) {}
+  ~PlacementHook() override {
+    if (auto leaf = leaf_.lock(); leaf && !last_) {
+      add_last_hook(at::Tensor(std::move(leaf)));
+    }
+  }
+  PlacementHook(const PlacementHook&) = delete;
+  PlacementHook& operator=(const PlacementHook&) = delete;
 
   torch::autograd::variable_list operator()(
       const torch::autograd::variable_list& gradients) override {
@@ -81,11 +98,15 @@ class PlacementHook final : public FunctionPreHook {
       return gradients;
     }
     const at::Tensor owner{std::move(leaf)};
+    const bool last = last_ || !has_other_hooks(owner);
+    if (!last) {
+      add_last_hook(owner);
+    }
     if (!is_sharded(owner) || is_in_place(gradients[0], owner)) {
       return gradients;
     }
     torch::autograd::variable_list placed = gradients;
-    placed[0] = place_gradient(placed[0], owner, last_);
+    placed[0] = place_gradient(placed[0], owner, last);
     return placed;
   }
 
@@ -93,6 +114,14 @@ class PlacementHook final : public FunctionPreHook {
   c10::weak_intrusive_ptr<c10::TensorImpl> leaf_;
   bool last_;
 };
+
+void add_last_hook(const at::Tensor& leaf) {
+  const auto node = torch::autograd::impl::try_get_grad_accumulator(leaf);
+  if (node && node->retains_grad_hooks().empty()) {
+    node->add_retains_grad_hook(
+        std::make_unique<PlacementHook>(leaf, /*last=*/true), 0);
+  }
+}
 
 bool is_ours(const std::unique_ptr<FunctionPreHook>& hook) {
   const FunctionPreHook& known = *hook;
@@ -106,12 +135,13 @@ void keep_addends(const at::Tensor& leaf, std::optional<int64_t> mesh_dim) {
 }
 
 // Note [Gradients of leaves]
-// The hook stands in two places. First among the tensor's hooks, so that those
-// of users see a gradient in the leaf's placements: C++'s register_hook() would
-// drop it when it makes its list, so that list is made here, empty. And on the
-// node that accumulates, where LibTorch keeps the hooks that run after all of
-// the tensor's and before autograd::grad() takes the gradient: it follows what
-// users' hooks return, and stays where Python's hooks replace the tensor's.
+// The hook is the first of the tensor's, so that those of users see a gradient
+// in the leaf's placements: C++'s register_hook() would drop it when it makes
+// its list, so that list is made here, empty. Where a tensor has other hooks, a
+// second one follows what they return, on the node that accumulates: there
+// LibTorch keeps the hooks that run after all of the tensor's and before
+// autograd::grad() takes the gradient. Python's register_hook() drops all hooks
+// of the tensor: the first one leaves the second when it is dropped.
 void watch_leaf(const at::Tensor& t) {
   if (!t.requires_grad() || !t.is_leaf()) {
     return;
@@ -124,10 +154,8 @@ void watch_leaf(const at::Tensor& t) {
     hooks.insert(
         hooks.begin(), std::make_unique<PlacementHook>(t, /*last=*/false));
   }
-  const auto node = torch::autograd::impl::try_get_grad_accumulator(t);
-  if (node && node->retains_grad_hooks().empty()) {
-    node->add_retains_grad_hook(
-        std::make_unique<PlacementHook>(t, /*last=*/true), 0);
+  if (has_other_hooks(t)) {
+    add_last_hook(t);
   }
 }
 

@@ -16,8 +16,6 @@ namespace tessera::detail {
 
 namespace {
 
-std::atomic<uint64_t> removals{0};
-
 bool returns_view(const c10::FunctionSchema& schema) {
   for (const auto& result : schema.returns()) {
     const auto* alias = result.alias_info();
@@ -158,21 +156,18 @@ OpTraits find_traits(const c10::OperatorHandle& op) {
 
 }  // namespace
 
+std::atomic<uint64_t> removed_operators{0};
+
 void forget_traits() {
-  removals.fetch_add(1, std::memory_order_relaxed);
+  removed_operators.fetch_add(1, std::memory_order_relaxed);
 }
 
-uint64_t traits_generation() {
-  return removals.load(std::memory_order_relaxed) + rules_generation();
+void TraitsCache::clear() {
+  old_ = std::exchange(traits_, {});
+  slots_ = {};
 }
 
 const OpTraits& TraitsCache::find_slowly(const c10::OperatorHandle& op) {
-  const uint64_t now = traits_generation();
-  if (generation_ != now) {
-    old_ = std::exchange(traits_, {});
-    slots_ = {};
-    generation_ = now;
-  }
   const c10::FunctionSchema* schema = &op.schema();
   auto it = traits_.find(schema);
   if (it == traits_.end()) {
@@ -183,7 +178,7 @@ const OpTraits& TraitsCache::find_slowly(const c10::OperatorHandle& op) {
 }
 
 const OpTraits& traits_of(const c10::OperatorHandle& op) {
-  return ThreadDispatch::here().traits.find(op);
+  return ThreadDispatch::here().traits_of(op);
 }
 
 }  // namespace tessera::detail

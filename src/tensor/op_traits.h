@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <unordered_map>
 #include <vector>
 
@@ -21,9 +22,13 @@ using SpecialMoves = void (*)(const OpCall&, MoveList&);
 
 /// Drops what is known, since an operator was removed.
 void forget_traits();
+extern std::atomic<uint64_t> removed_operators;
 /// Grows whenever traits may have changed: with rules, and with operators that
 /// are removed.
-uint64_t traits_generation();
+inline uint64_t traits_generation() {
+  return removed_operators.load(std::memory_order_relaxed) +
+         rules_generation.load(std::memory_order_acquire);
+}
 
 /// What an argument of a schema is to us.
 struct ArgumentTraits {
@@ -72,10 +77,10 @@ class TraitsCache {
   const OpTraits& find(const c10::OperatorHandle& op) {
     const c10::FunctionSchema* schema = &op.schema();
     const Slot& slot = slots_[slot_of(schema)];
-    return slot.schema == schema && generation_ == traits_generation()
-               ? *slot.traits
-               : find_slowly(op);
+    return slot.schema == schema ? *slot.traits : find_slowly(op);
   }
+  /// What find() returned before stays until the next time.
+  void clear();
 
  private:
   // One slot per hash first: most threads call few operators.
@@ -89,7 +94,6 @@ class TraitsCache {
   const OpTraits& find_slowly(const c10::OperatorHandle& op);
 
   static constexpr size_t kSlots = 256;
-  uint64_t generation_ = 0;
   std::array<Slot, kSlots> slots_;
   using Traits = std::unordered_map<const c10::FunctionSchema*, OpTraits>;
   Traits traits_;

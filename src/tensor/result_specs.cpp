@@ -9,15 +9,6 @@ namespace tessera::detail {
 
 namespace {
 
-bool is_spec_of(const DTensorSpec& spec, const at::Tensor& local) {
-  if (spec.dtype() != local.scalar_type() ||
-      local.sizes() != at::IntArrayRef(spec.local_shape())) {
-    return false;
-  }
-  return !spec.is_replicated() ||
-         local.strides() == at::IntArrayRef(spec.strides());
-}
-
 SpecPtr spec_of_view(
     const ViewResult& view, const DeviceMesh& mesh, const at::Tensor& local) {
   return DTensorSpec::make(
@@ -103,20 +94,15 @@ std::vector<int64_t> result_strides(
   return contiguous_strides(shape);
 }
 
-const KnownResult& known_result(
+const WrapperForm& find_form(
     const Decision& decision, const c10::OperatorHandle& op, size_t result,
     size_t element, const at::Tensor& local) {
-  auto& known = decision.known_results;
-  if (known.size() <= result) {
-    known.resize(result + 1);
+  auto& forms = decision.forms;
+  if (forms.size() <= result) {
+    forms.resize(result + 1);
   }
-  if (known[result].size() <= element) {
-    known[result].resize(element + 1);
-  }
-  KnownResult& last = known[result][element];
-  if (last.spec && is_spec_of(*last.spec, local) &&
-      last.shape->device() == local.device()) {
-    return last;
+  if (forms[result].size() <= element) {
+    forms[result].resize(element + 1);
   }
   const SpecPtr spec =
       find_spec(decision, *decision.mesh, result, element, local);
@@ -125,8 +111,8 @@ const KnownResult& known_result(
       ", ", decision.reason, ": result ", result, " of this rank has shape ",
       local.sizes(), ", and ", to_string(*spec), " gives it ",
       shape_to_string(spec->local_shape()));
-  last = {spec, wrapper_shape(local, *spec)};
-  return last;
+  forms[result][element] = WrapperForm(local, spec);
+  return forms[result][element];
 }
 
 }  // namespace tessera::detail

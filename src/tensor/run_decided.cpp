@@ -349,7 +349,7 @@ class Run {
         ", and sharded tensors are strided; apply the operator to "
         "full_tensor() or to_local()");
     const SpecPtr spec =
-        known_result(decision_, call_.op(), result, element, t).spec;
+        form_of_result(decision_, call_.op(), result, element, t).spec();
     return viewed_.defined() && is_sharded(viewed_) && returns_view(result)
                ? wrap_view(t, spec, viewed_, copy_)
                : wrap(t, spec);

@@ -78,13 +78,13 @@ bool run_view(const OpCall& call, const Decision& decision) {
 at::Tensor wrap_one(
     const OpCall& call, const Decision& decision, size_t result, size_t element,
     at::Tensor t, const Kept& kept, const std::shared_ptr<Copy>& copy) {
-  const KnownResult& known =
-      known_result(decision, call.op(), result, element, t);
-  return kept.viewed.defined()
-             ? wrap_view(
-                   std::move(t), known.spec, kept.viewed, copy,
-                   known.shape.get())
-             : wrap(std::move(t), known.spec, {}, known.shape.get());
+  const WrapperForm& form =
+      form_of_result(decision, call.op(), result, element, t);
+  if (copy) {
+    return wrap_view(std::move(t), form.spec(), kept.viewed, copy);
+  }
+  return kept.viewed.defined() ? wrap_view(std::move(t), form, kept.viewed)
+                               : wrap(std::move(t), form);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <c10/util/Exception.h>
 #include <tensor/execute.h>
 #include <tensor/movement.h>
-#include <tensor/parameter_use.h>
 #include <tensor/strides.h>
 #include <tensor/wrapper.h>
 
@@ -85,20 +84,14 @@ void check_shard(const at::Tensor& local, const DTensorSpec& spec) {
 
 }  // namespace
 
-at::Tensor wrap(
-    at::Tensor local, const SpecPtr& spec, Shown shown,
-    const c10::TensorImpl* like) {
-  if (like == nullptr) {  // else it was compared to find that one
-    check_shard(local, *spec);
-  }
+at::Tensor wrap(at::Tensor local, const SpecPtr& spec, Shown shown) {
+  check_shard(local, *spec);
   if (local._is_zerotensor()) {
     // Zeros of a derivative formula, which have no memory.
     local = at::zeros(local.sizes(), local.options());
   }
-  return make_wrapper(
-      c10::make_intrusive<ShardedMeta>(
-          std::move(local), spec, std::move(shown.copy), std::move(shown.base)),
-      like);
+  return make_wrapper(c10::make_intrusive<ShardedMeta>(
+      std::move(local), spec, std::move(shown.copy), std::move(shown.base)));
 }
 
 at::Tensor wrap_replicated(
@@ -113,23 +106,19 @@ at::Tensor wrap_replicated(
 
 at::Tensor wrap_view(
     at::Tensor local, const SpecPtr& spec, const at::Tensor& source,
-    std::shared_ptr<Copy> copy, const c10::TensorImpl* like) {
+    std::shared_ptr<Copy> copy) {
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
-  if (!local.is_inference() && !meta->local.is_inference()) {
-    local.unsafeGetTensorImpl()->set_version_counter(
-        meta->local.unsafeGetTensorImpl()->version_counter());
-  }
+  share_version(local, *meta);
   const std::shared_ptr<const ParameterUse> use = meta->use;
   Shown shown;
   shown.copy = copy ? std::move(copy) : meta->copy;
   if (!shown.copy) {
     shown.base = meta->base ? meta->base : std::move(meta);
   }
-  at::Tensor view = wrap(std::move(local), spec, std::move(shown), like);
+  at::Tensor view = wrap(std::move(local), spec, std::move(shown));
   if (use) {
-    moving_meta_of(view).use = use;
-    add_key(view, kUseKey);
+    take_use(view, use);
   }
   follow_source(view, source);
   return view;
@@ -138,14 +127,6 @@ at::Tensor wrap_view(
 void settle(const ShardedMeta& meta) {
   meta.pending->shard.settle();
   meta.pending.reset();
-}
-
-at::Tensor wrap_shared(const at::Tensor& t) {
-  auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
-      t.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
-  at::Tensor shared = make_wrapper(std::move(meta), t.unsafeGetTensorImpl());
-  follow_source(shared, t);
-  return shared;
 }
 
 void install(

@@ -38,6 +38,11 @@ constexpr c10::DispatchKey kShardedKey = c10::DispatchKey::PrivateUse3;
 constexpr c10::DispatchKey kShardedAutogradKey =
     c10::DispatchKey::AutogradPrivateUse3;
 
+/// Marks of values that are not what memory holds: conjugated, negated, zero.
+constexpr auto kLazyKeys = c10::DispatchKeySet(
+    {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
+     c10::DispatchKey::ZeroTensor});
+
 struct Copy;
 struct ParameterUse;
 
@@ -79,7 +84,8 @@ struct ShardedMeta final : c10::BackendMeta {
       : local(std::move(shard)),
         spec(std::move(layout)),
         copy(std::move(seen)),
-        base(std::move(shown)) {}
+        base(std::move(shown)),
+        is_own(!copy && !local.key_set().has_any(kLazyKeys)) {}
   static void* operator new(size_t size);
   static void* operator new(size_t, void* place) { return place; }
   static void operator delete(void* block);
@@ -92,6 +98,8 @@ struct ShardedMeta final : c10::BackendMeta {
   /// Set where `local` shows the memory of another tensor's shard, which is no
   /// such view itself.
   const c10::intrusive_ptr<ShardedMeta> base;
+  /// Memory of `local` holds the elements of the tensor, and nothing else does.
+  const bool is_own;
   /// Made when the first Copy of this shard is; not part of the value.
   mutable std::shared_ptr<ShardCell> cell;
   /// What the tensor, or the one that it is a view of, asks of calls that use
@@ -134,18 +142,15 @@ struct Shown {
 };
 
 /// Makes a sharded tensor of a shard. A replicated spec takes the shard's own
-/// strides and offset, so that views agree. `like`: see wrapper.h.
-at::Tensor wrap(
-    at::Tensor local, const SpecPtr& spec, Shown shown = {},
-    const c10::TensorImpl* like = nullptr);
+/// strides and offset, so that views agree.
+at::Tensor wrap(at::Tensor local, const SpecPtr& spec, Shown shown = {});
 /// Makes a replicated tensor of a plain one.
 at::Tensor wrap_replicated(
     const at::Tensor& local, const DeviceMesh& mesh, Shown shown = {});
 /// Makes a view of `source` of a local view: of its shard, or of a copy.
 at::Tensor wrap_view(
     at::Tensor local, const SpecPtr& spec, const at::Tensor& source,
-    std::shared_ptr<Copy> copy = nullptr,
-    const c10::TensorImpl* like = nullptr);
+    std::shared_ptr<Copy> copy = nullptr);
 /// Makes a second tensor over the same meta.
 at::Tensor wrap_shared(const at::Tensor& t);
 

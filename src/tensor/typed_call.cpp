@@ -237,24 +237,14 @@ std::optional<c10::KernelFunction> make(
 }  // namespace
 
 at::Tensor DirectCall::wrap_result(
-    at::Tensor local, size_t result, size_t element) const {
+    at::Tensor&& local, size_t result, size_t element) const {
   if (!local.defined()) {
-    return local;
+    return std::move(local);
   }
-  const KnownResult& known = known_result(decision, op, result, element, local);
-  return viewed != nullptr
-             ? wrap_view(
-                   std::move(local), known.spec, *viewed, nullptr,
-                   known.shape.get())
-             : wrap(std::move(local), known.spec, {}, known.shape.get());
-}
-
-DecisionPtr find_typed(const CallKey& key, ThreadDispatch& mine) {
-  if (!key.is_simple() || !key.is_complete()) {
-    return nullptr;
-  }
-  const DecisionPtr* known = mine.cache.find(key);
-  return known != nullptr && (*known)->is_typed ? *known : nullptr;
+  const WrapperForm& form =
+      form_of_result(decision, op, result, element, local);
+  return viewed != nullptr ? wrap_view(std::move(local), form, *viewed)
+                           : wrap(std::move(local), form);
 }
 
 std::optional<c10::KernelFunction> typed_kernel(

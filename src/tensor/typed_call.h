@@ -153,29 +153,36 @@ struct DirectCall {
   const at::Tensor* viewed = nullptr;
 
   /// Wraps what the call on shards returned.
-  at::Tensor wrap_result(at::Tensor local, size_t result, size_t element) const;
+  at::Tensor wrap_result(
+      at::Tensor&& local, size_t result, size_t element) const;
 
   template <class... T>
-  std::tuple<T...> wrap_results(std::tuple<T...> locals) const {
+  std::tuple<T...> wrap_results(std::tuple<T...>&& locals) const {
     return [&]<size_t... I>(std::index_sequence<I...>) {
       return std::tuple<T...>(
           wrap_result(std::get<I>(std::move(locals)), I, 0)...);
     }
     (std::index_sequence_for<T...>{});
   }
-  at::Tensor wrap_results(at::Tensor local) const {
+  at::Tensor wrap_results(at::Tensor&& local) const {
     return wrap_result(std::move(local), 0, 0);
   }
-  std::vector<at::Tensor> wrap_results(std::vector<at::Tensor> locals) const {
+  std::vector<at::Tensor> wrap_results(std::vector<at::Tensor>&& locals) const {
     for (size_t e = 0; e < locals.size(); ++e) {
       locals[e] = wrap_result(std::move(locals[e]), 0, e);
     }
-    return locals;
+    return std::move(locals);
   }
 };
 
 /// Returns the decision of a call that runs at once, or nullptr.
-DecisionPtr find_typed(const CallKey& key, ThreadDispatch& mine);
+inline const Decision* find_typed(const CallKey& key, ThreadDispatch& mine) {
+  if (!key.is_simple() || !key.is_complete()) {
+    return nullptr;
+  }
+  const DecisionPtr* known = mine.cache.find(key);
+  return known != nullptr && (*known)->is_typed ? known->get() : nullptr;
+}
 /// The keys of a plain call on shards: those of the first such call, so that
 /// the dispatcher need not ask every argument again. Calls whose shards have
 /// marks of their own are no direct ones.
@@ -211,7 +218,10 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
 
   R operator()(c10::DispatchKeySet keys, A... arguments) {
     ThreadDispatch& mine = enter_kernel();
-    const OpTraits& traits = mine.traits.find(op_);
+    const OpTraits& traits = mine.traits_of(op_);
+    if (traits.is_view) {
+      record_views();
+    }
     if constexpr (std::is_same_v<R(A...), at::Tensor(const at::Tensor&)>) {
       if (traits.shares_shard && mine.dry_run == nullptr) {
         mine.count_typed(1);
@@ -225,7 +235,8 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
       add_all(key, traits, indices, arguments...);
       // Held, since a kernel that somebody registered for the shards' backend
       // may do anything, also call us again.
-      if (const DecisionPtr decision = find_typed(key, mine)) {
+      const DispatchCache::Hold hold(mine.cache);
+      if (const Decision* decision = find_typed(key, mine)) {
         if (key.has_variable()) {
           watch(arguments...);
         }
@@ -332,7 +343,7 @@ class TypedComposite<R(A...)> final : public c10::OperatorKernel {
 
   R operator()(c10::DispatchKeySet keys, A... arguments) {
     ThreadDispatch& mine = enter_kernel();
-    const OpTraits& traits = mine.traits.find(op_);
+    const OpTraits& traits = mine.traits_of(op_);
     if (traits.special == nullptr && !traits.is_random &&
         !traits.reads_values && are_on_one_mesh(arguments...)) {
       mine.count_typed(1);

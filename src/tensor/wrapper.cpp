@@ -4,6 +4,7 @@
 
 #include <c10/core/InferenceMode.h>
 #include <tensor/dispatch_cache.h>
+#include <tensor/parameter_use.h>
 #include <tensor/torch_compat.h>
 
 namespace tessera::detail {
@@ -32,26 +33,9 @@ const std::string& data_pointer_error() {
   return *text;
 }
 
-std::unique_ptr<c10::ExtraMeta> take_meta() {
-  auto& spare = ThreadDispatch::here().spare_extras;
-  if (!spare.empty()) {
-    std::unique_ptr<c10::ExtraMeta> meta = std::move(spare.back());
-    spare.pop_back();
-    return meta;
-  }
-  auto meta = std::make_unique<c10::ExtraMeta>();
-  meta->custom_data_ptr_error_msg_ = data_pointer_error();
-  meta->custom_storage_error_msg_ = data_pointer_error();
-  return meta;
-}
-
-void give_meta(std::unique_ptr<c10::ExtraMeta> meta) {
-  auto& spare = ThreadDispatch::here().spare_extras;
-  if (spare.size() < kMostSpare && !meta->symbolic_shape_meta_ &&
-      meta->custom_storage_error_msg_) {
-    forget_tensor(*meta);
-    spare.push_back(std::move(meta));
-  }
+// Without the keys of autograd.
+c10::DispatchKeySet inference_keys(c10::DispatchKeySet keys) {
+  return keys - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
 }
 
 void take_shape(
@@ -66,32 +50,61 @@ void take_shape(
 
 class ShardedImpl final : public c10::TensorImpl {
  public:
-  static void* operator new(size_t size) {
-    return ThreadDispatch::here().spare_wrappers.take(size);
+  static void* operator new(size_t) {
+    return ThreadDispatch::here().spare.wrappers.take();
   }
-  static void operator delete(void* block) {
-    ThreadDispatch::here().spare_wrappers.give(block);
+  static void operator delete(void* memory) {
+    ThreadDispatch::here().spare.wrappers.give(memory);
   }
 
-  // As a tensor of inference mode at first: only that has no version counter
-  // of its own, which would be made and dropped.
-  ShardedImpl(const at::Tensor& local, c10::Storage of_local)
+  // Has keys and dtype, and neither shape nor meta. A tensor of inference mode
+  // at first: only that has no version counter of its own, which would be made
+  // and dropped.
+  ShardedImpl(
+      c10::DispatchKeySet keys, caffe2::TypeMeta dtype, c10::Device device,
+      WrapperParts& spare)
       : TensorImpl(
-            VIEW, std::move(of_local), backend_keys(local), local.dtype()) {
-    storage_ = {};
-    device_opt_ = local.device();
+            VIEW, std::move(spare.storage), inference_keys(keys), dtype) {
+    spare.storage = std::move(storage_);
+    device_opt_ = device;
   }
-  // For a shard without memory (zeros of a derivative formula).
-  explicit ShardedImpl(const at::Tensor& local)
-      : TensorImpl(backend_keys(local), local.dtype(), local.device()) {}
+  // Has all that wrappers share, the shape too.
+  ShardedImpl(
+      const ShardedImpl& like, int64_t storage_offset, WrapperParts& spare)
+      : ShardedImpl(like.key_set_, like.data_type_, *like.device_opt_, spare) {
+    copy_shape(like, storage_offset);
+  }
   ShardedImpl(const ShardedImpl&) = delete;
   ShardedImpl& operator=(const ShardedImpl&) = delete;
   ~ShardedImpl() override {
-    if (extra_meta_) {
-      give_meta(std::move(extra_meta_));
+    if (extra_meta_ && !extra_meta_->symbolic_shape_meta_ &&
+        extra_meta_->custom_storage_error_msg_) {
+      forget_tensor(*extra_meta_);
+      ThreadDispatch::here().spare.texts.give(extra_meta_.release());
     }
   }
 
+  // Makes it a tensor that autograd may follow.
+  void become_normal(c10::VariableVersion version) {
+    static const auto autograd = c10::getAutogradRelatedKeySetFromBackend(
+        c10::BackendComponent::PrivateUse3Bit);
+    key_set_ = key_set_ | autograd;
+    version_counter_ = std::move(version);
+  }
+
+  void forget_use() { key_set_ = key_set_.remove(kUseKey); }
+
+  void set_meta(c10::intrusive_ptr<ShardedMeta> meta, WrapperParts& spare) {
+    extra_meta_.reset(spare.texts.take());
+    extra_meta_->backend_meta_ = std::move(meta);
+    storage_access_should_throw_ = true;
+  }
+
+  static c10::DispatchKeySet TensorImpl::*key_set() {
+    return &ShardedImpl::key_set_;
+  }
+
+ private:
   // Takes sizes and strides, and what set_sizes_and_strides() finds out.
   void copy_shape(const ShardedImpl& like, int64_t storage_offset) {
     sizes_and_strides_ = like.sizes_and_strides_;
@@ -104,75 +117,139 @@ class ShardedImpl final : public c10::TensorImpl {
     is_channels_last_3d_contiguous_ = like.is_channels_last_3d_contiguous_;
     is_non_overlapping_and_dense_ = like.is_non_overlapping_and_dense_;
   }
-
-  void finish(c10::intrusive_ptr<ShardedMeta> meta) {
-    const at::Tensor& local = meta->local;
-    const bool inference = c10::InferenceMode::is_enabled();
-    key_set_ = keys_of(local, inference);
-    if (!inference) {
-      version_counter_ = meta->copy || local.is_inference()
-                             ? c10::VariableVersion(0)
-                             : local.unsafeGetTensorImpl()->version_counter();
-    }
-    if (local.is_conj()) {
-      _set_conj(true);
-    }
-    if (local.is_neg()) {
-      _set_neg(true);
-    }
-    extra_meta_ = take_meta();
-    extra_meta_->backend_meta_ = std::move(meta);
-    storage_access_should_throw_ = true;
-  }
-
-  static c10::DispatchKeySet TensorImpl::*key_set() {
-    return &ShardedImpl::key_set_;
-  }
 };
 
 // A tensor that became sharded later is of another class.
 const ShardedImpl* as_sharded_impl(const c10::TensorImpl* impl) {
-  return impl != nullptr && typeid(*impl) == typeid(ShardedImpl)
+  return typeid(*impl) == typeid(ShardedImpl)
              ? static_cast<const ShardedImpl*>(impl)
              : nullptr;
 }
 
-// Makes an impl that has keys and dtype, and neither shape nor meta.
-c10::intrusive_ptr<ShardedImpl> make_impl(const at::Tensor& local) {
-  const c10::Storage& memory = local.unsafeGetTensorImpl()->unsafe_storage();
-  return memory ? c10::make_intrusive<ShardedImpl>(local, memory)
-                : c10::make_intrusive<ShardedImpl>(local);
+// Makes an impl without a meta from scratch.
+c10::intrusive_ptr<ShardedImpl> make_impl(
+    const at::Tensor& local, const DTensorSpec& spec) {
+  auto impl = c10::make_intrusive<ShardedImpl>(
+      backend_keys(local), local.dtype(), local.device(),
+      ThreadDispatch::here().spare);
+  take_shape(impl.get(), local, spec);
+  impl->_set_conj(local.is_conj());
+  impl->_set_neg(local.is_neg());
+  return impl;
+}
+
+// The version counter of a wrapper: see Note [Versions].
+c10::VariableVersion version_of(const ShardedMeta& meta) {
+  return meta.copy || meta.local.is_inference()
+             ? c10::VariableVersion(0)
+             : meta.local.unsafeGetTensorImpl()->version_counter();
+}
+
+// As of plain tensors, fresh results of inference mode are inference tensors,
+// and views are what their source is: the shard knows.
+at::Tensor make_formed(
+    at::Tensor&& local, const WrapperForm& form,
+    c10::intrusive_ptr<ShardedMeta> base) {
+  WrapperParts& spare = ThreadDispatch::here().spare;
+  const c10::TensorImpl* shard = local.unsafeGetTensorImpl();
+  auto impl = c10::make_intrusive<ShardedImpl>(
+      static_cast<const ShardedImpl&>(form.like()),
+      form.is_whole() ? shard->storage_offset() : 0, spare);
+  if (!local.is_inference()) {
+    impl->become_normal(shard->version_counter());
+  }
+  impl->set_meta(
+      c10::make_intrusive<ShardedMeta>(
+          std::move(local), form.spec(), nullptr, std::move(base)),
+      spare);
+  return at::Tensor(std::move(impl));
 }
 
 }  // namespace
 
-void* ShardedMeta::operator new(size_t size) {
-  return ThreadDispatch::here().spare_metas.take(size);
+void* ShardedMeta::operator new(size_t) {
+  return ThreadDispatch::here().spare.metas.take();
 }
-void ShardedMeta::operator delete(void* block) {
-  ThreadDispatch::here().spare_metas.give(block);
+void ShardedMeta::operator delete(void* memory) {
+  ThreadDispatch::here().spare.metas.give(memory);
 }
 
-at::Tensor make_wrapper(
-    c10::intrusive_ptr<ShardedMeta> meta, const c10::TensorImpl* like) {
-  ensure_registered();
-  auto impl = make_impl(meta->local);
-  const auto* known = as_sharded_impl(like);
-  if (known != nullptr) {
-    const bool whole = meta->spec->is_replicated() && meta->spec->has_shard();
-    impl->copy_shape(*known, whole ? meta->local.storage_offset() : 0);
-  } else {
-    take_shape(impl.get(), meta->local, *meta->spec);
+void* WrapperMemory::make() {
+  return ::operator new(sizeof(ShardedImpl));
+}
+void WrapperMemory::drop(void* memory) {
+  ::operator delete(memory);
+}
+void* MetaMemory::make() {
+  return ::operator new(sizeof(ShardedMeta));
+}
+void MetaMemory::drop(void* memory) {
+  ::operator delete(memory);
+}
+c10::ExtraMeta* ErrorTexts::make() {
+  auto texts = std::make_unique<c10::ExtraMeta>();
+  texts->custom_data_ptr_error_msg_ = data_pointer_error();
+  texts->custom_storage_error_msg_ = data_pointer_error();
+  return texts.release();
+}
+void ErrorTexts::drop(c10::ExtraMeta* texts) {
+  delete texts;
+}
+WrapperParts::WrapperParts()
+    : storage(
+          c10::Storage::use_byte_size_t{}, 0,
+          c10::DataPtr(nullptr, c10::Device(c10::kCPU))) {}
+
+WrapperForm::WrapperForm(const at::Tensor& local, SpecPtr spec)
+    : spec_(std::move(spec)),
+      like_(make_impl(local, *spec_)),
+      keys_(inference_keys(local.key_set())),
+      dtype_(local.dtype()),
+      device_(local.device()),
+      whole_(spec_->is_replicated() && spec_->has_shard()) {}
+
+at::Tensor wrap(at::Tensor&& local, const WrapperForm& form) {
+  return make_formed(std::move(local), form, {});
+}
+
+at::Tensor wrap_view(
+    at::Tensor&& local, const WrapperForm& form, const at::Tensor& source) {
+  auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
+      source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
+  share_version(local, *meta);
+  const auto use = meta->use;
+  at::Tensor view = make_formed(
+      std::move(local), form, meta->base ? meta->base : std::move(meta));
+  if (use) {
+    take_use(view, use);
   }
-  impl->finish(std::move(meta));
+  return view;
+}
+
+at::Tensor make_wrapper(c10::intrusive_ptr<ShardedMeta> meta) {
+  ensure_registered();
+  auto impl = make_impl(meta->local, *meta->spec);
+  if (!c10::InferenceMode::is_enabled()) {
+    impl->become_normal(version_of(*meta));
+  }
+  impl->set_meta(std::move(meta), ThreadDispatch::here().spare);
   return at::Tensor(std::move(impl));
 }
 
-c10::intrusive_ptr<c10::TensorImpl> wrapper_shape(
-    const at::Tensor& local, const DTensorSpec& spec) {
-  auto impl = make_impl(local);
-  take_shape(impl.get(), local, spec);
-  return impl;
+at::Tensor wrap_shared(const at::Tensor& t) {
+  WrapperParts& spare = ThreadDispatch::here().spare;
+  auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
+      t.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
+  const auto* like = as_sharded_impl(t.unsafeGetTensorImpl());
+  auto impl = like != nullptr ? c10::make_intrusive<ShardedImpl>(
+                                    *like, like->storage_offset(), spare)
+                              : make_impl(meta->local, *meta->spec);
+  impl->forget_use();
+  if (!t.is_inference()) {
+    impl->become_normal(version_of(*meta));
+  }
+  impl->set_meta(std::move(meta), spare);
+  return at::Tensor(std::move(impl));
 }
 
 void become_wrapper(const at::Tensor& t, c10::intrusive_ptr<ShardedMeta> meta) {
@@ -187,6 +264,19 @@ void become_wrapper(const at::Tensor& t, c10::intrusive_ptr<ShardedMeta> meta) {
   impl->release_storage_and_set_meta_custom_data_ptr_error_msg_(
       data_pointer_error());
   impl->set_backend_meta(std::move(meta));
+}
+
+void share_version(const at::Tensor& local, const ShardedMeta& source) {
+  if (!local.is_inference() && !source.local.is_inference()) {
+    local.unsafeGetTensorImpl()->set_version_counter(
+        source.local.unsafeGetTensorImpl()->version_counter());
+  }
+}
+
+void take_use(
+    const at::Tensor& view, const std::shared_ptr<const ParameterUse>& use) {
+  moving_meta_of(view).use = use;
+  add_key(view, kUseKey);
 }
 
 void add_key(const at::Tensor& t, c10::DispatchKey key) {

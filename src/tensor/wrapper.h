@@ -3,24 +3,68 @@
 //
 // Note [Cheap wrappers]
 // Every result of every call is wrapped, so what a wrapper costs, every call
-// pays. The flags that follow from sizes and strides are copied from an earlier
-// wrapper of the same spec (`like`). The error texts that LibTorch keeps per
-// tensor stay in their ExtraMeta when a wrapper dies and serve the next one of
-// the thread, as do the blocks of memory of wrapper and meta.
+// pays. A form remembers what follows from sizes, strides, dtype and device,
+// and wrappers of shards that fit it copy that. The rest is made of spare
+// parts.
 #pragma once
 
 #include <tensor/sharded_impl.h>
 
 namespace tessera::detail {
 
-/// Makes a wrapper around `meta`, whose shard and spec decide its shape. `like`
-/// may be null, a wrapper of an equal shard and spec, or their wrapper_shape().
-at::Tensor make_wrapper(
-    c10::intrusive_ptr<ShardedMeta> meta, const c10::TensorImpl* like);
+/// What wrappers of equal shards have in common.
+class WrapperForm {
+ public:
+  /// A form that fits no shard.
+  WrapperForm() = default;
+  WrapperForm(const at::Tensor& local, SpecPtr spec);
 
-/// Returns an impl from which wrappers of shards like `local` can be copied.
-c10::intrusive_ptr<c10::TensorImpl> wrapper_shape(
-    const at::Tensor& local, const DTensorSpec& spec);
+  /// Tells whether `local` is a shard like the one that the form was made of.
+  bool fits(const at::Tensor& local) const {
+    const c10::TensorImpl* shard = local.unsafeGetTensorImpl();
+    return shard->key_set() -
+                   c10::autograd_dispatch_keyset_with_ADInplaceOrView ==
+               keys_ &&
+           shard->dtype() == dtype_ && shard->device() == device_ &&
+           are_equal(shard->sizes(), spec_->local_shape()) &&
+           (!whole_ || are_equal(shard->strides(), spec_->strides()));
+  }
+
+  const SpecPtr& spec() const { return spec_; }
+  /// A wrapper without a meta.
+  const c10::TensorImpl& like() const { return *like_; }
+  /// Tells whether the shard is the whole: its offset is that of the tensor.
+  bool is_whole() const { return whole_; }
+
+ private:
+  static bool are_equal(at::IntArrayRef a, const std::vector<int64_t>& b) {
+    if (a.size() != b.size()) {
+      return false;
+    }
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (a[i] != b[i]) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  SpecPtr spec_;
+  c10::intrusive_ptr<c10::TensorImpl> like_;
+  c10::DispatchKeySet keys_;  // of the shard, without autograd's
+  caffe2::TypeMeta dtype_;
+  c10::Device device_{c10::kCPU};
+  bool whole_ = false;
+};
+
+/// Makes a sharded tensor of a shard that fits a form.
+at::Tensor wrap(at::Tensor&& local, const WrapperForm& form);
+/// Makes a view of `source` of a view of its shard that fits a form.
+at::Tensor wrap_view(
+    at::Tensor&& local, const WrapperForm& form, const at::Tensor& source);
+
+/// Makes a wrapper around `meta`, whose shard and spec decide its shape.
+at::Tensor make_wrapper(c10::intrusive_ptr<ShardedMeta> meta);
 
 /// Makes a tensor, of whatever class, a wrapper around `meta`.
 void become_wrapper(const at::Tensor& t, c10::intrusive_ptr<ShardedMeta> meta);
@@ -30,6 +74,11 @@ void become_wrapper(const at::Tensor& t, c10::intrusive_ptr<ShardedMeta> meta);
 /// source.
 void follow_source(const at::Tensor& view, const at::Tensor& source);
 
+/// Makes a view of a shard count writes with the shard: see Note [Versions].
+void share_version(const at::Tensor& local, const ShardedMeta& source);
+/// Makes a view ask of calls what its source asks.
+void take_use(
+    const at::Tensor& view, const std::shared_ptr<const ParameterUse>& use);
 /// Adds a dispatch key to a wrapper.
 void add_key(const at::Tensor& t, c10::DispatchKey key);
 
