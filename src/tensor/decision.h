@@ -50,8 +50,44 @@ struct OutputPlan {
   std::vector<int64_t> cut_sizes;
 };
 
+/// The forms of the last results of a call, mostly those of the next ones.
+class ResultForms {
+ public:
+  /// Returns the form of an element of a return, or nullptr.
+  const WrapperForm* find(size_t result, size_t element) const {
+    if (result == 0 && element == 0) {
+      return &first_;
+    }
+    return result < others_.size() && element < others_[result].size()
+               ? &others_[result][element]
+               : nullptr;
+  }
+  /// Sets it, and returns the place that it has until the next time.
+  const WrapperForm& set(size_t result, size_t element, WrapperForm form);
+
+ private:
+  WrapperForm first_;  // beside what else a call reads
+  std::vector<std::vector<WrapperForm>> others_;
+};
+
 /// How a call will be run. Depends on specs and static arguments only.
 struct Decision {
+  // What every call that was met before reads comes first.
+
+  /// Direct, and a kernel without a stack can run it: see typed_call.h.
+  bool is_typed = false;
+  /// No tensor moves and none changes its memory: see run_direct().
+  bool is_direct = false;
+  /// The keys of the plain call on the shards; found when it runs first.
+  mutable c10::DispatchKeySet local_keys = {};
+  /// Set for views, one per result: everything about it.
+  std::vector<ViewResult> views = {};
+  /// Static arguments of the call on this rank's shards that are lists of
+  /// sizes, by number; all of them are in local_arguments.
+  std::vector<std::pair<size_t, std::vector<int64_t>>> local_lists = {};
+  /// Decisions belong to one thread.
+  mutable ResultForms forms = {};
+
   Way way = Way::kReplicated;
   /// The mesh of the call; not set for kernels of their own.
   std::optional<DeviceMesh> mesh = {};
@@ -69,24 +105,11 @@ struct Decision {
   std::vector<int64_t> like_shape = {};
   std::vector<int64_t> like_strides = {};
   c10::MemoryFormat format = c10::MemoryFormat::Preserve;
-  /// Set for views, one per result: everything about it.
-  std::vector<ViewResult> views = {};
   /// Static arguments of the call on this rank's shards, by number.
   std::vector<std::pair<size_t, c10::IValue>> local_arguments = {};
-  /// Those of them that are lists of sizes, as numbers.
-  std::vector<std::pair<size_t, std::vector<int64_t>>> local_lists = {};
   /// How this rank runs its part; nullptr for the operator itself.
   LocalKernel kernel = nullptr;
   std::vector<Layout> layouts = {};  // of the operands, for the kernel
-  /// The keys of the plain call on the shards; found when it runs first.
-  mutable c10::DispatchKeySet local_keys = {};
-  /// No tensor moves and none changes its memory: see run_direct().
-  bool is_direct = false;
-  /// Direct, and a kernel without a stack can run it: see typed_call.h.
-  bool is_typed = false;
-  /// Per return and element: the form of the last result, mostly that of the
-  /// next one. Decisions belong to one thread.
-  mutable std::vector<std::vector<WrapperForm>> forms = {};
 
   /// Returns the plan of an element of a return.
   const OutputPlan& output(size_t result, size_t element) const {
@@ -110,12 +133,10 @@ const WrapperForm& find_form(
 inline const WrapperForm& form_of_result(
     const Decision& decision, const c10::OperatorHandle& op, size_t result,
     size_t element, const at::Tensor& local) {
-  const auto& forms = decision.forms;
-  if (result < forms.size() && element < forms[result].size() &&
-      forms[result][element].fits(local)) {
-    return forms[result][element];
-  }
-  return find_form(decision, op, result, element, local);
+  const WrapperForm* known = decision.forms.find(result, element);
+  return known != nullptr && known->fits(local)
+             ? *known
+             : find_form(decision, op, result, element, local);
 }
 /// Returns the global shape of a result from the shape of this rank's part.
 std::vector<int64_t> result_shape(

@@ -1,6 +1,5 @@
 #include <tensor/dispatch_cache.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include <tensor/ruled_call.h>
@@ -121,7 +120,7 @@ std::vector<SpecPtr> CallKey::specs(const OpCall& call) const {
   return specs;
 }
 
-thread_local ThreadDispatch* ThreadDispatch::mine = nullptr;
+constinit thread_local ThreadDispatch* ThreadDispatch::mine = nullptr;
 
 namespace {
 thread_local bool is_over = false;
@@ -158,17 +157,33 @@ void ThreadDispatch::forget() {
   traits_.clear();
 }
 
+namespace {
+
+// Few words: a call of memcmp() would cost more.
+bool are_equal(c10::ArrayRef<uint64_t> a, c10::ArrayRef<uint64_t> b) {
+  if (a.size() != b.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 const DecisionPtr* DispatchCache::find(const CallKey& key) const {
-  const auto& place = places_[key.hash() % kPlaces];
-  if (!place) {
+  const uint64_t hash = key.hash();
+  const Place* place = places_[hash % kPlaces].get();
+  if (place == nullptr) {
     return nullptr;
   }
-  for (const Entry& entry : place->entries) {
-    if (entry.hash == key.hash() && entry.decision &&
-        std::equal(
-            entry.words.begin(), entry.words.end(), key.words().begin(),
-            key.words().end())) {
-      return &entry.decision;
+  for (size_t i = 0; i < kWays; ++i) {
+    if (place->hashes[i] == hash && place->entries[i].decision &&
+        are_equal(place->entries[i].words, key.words())) {
+      return &place->entries[i].decision;
     }
   }
   return nullptr;
@@ -181,10 +196,10 @@ const DecisionPtr& DispatchCache::insert(
     place = std::make_unique<Place>();
   }
   Entry& entry = place->entries[place->oldest];
+  place->hashes[place->oldest] = key.hash();
   place->oldest = static_cast<uint8_t>((place->oldest + 1) % kWays);
   size_ += entry.decision ? 0 : 1;
   push_out(entry);
-  entry.hash = key.hash();
   entry.words.assign(key.words().begin(), key.words().end());
   entry.decision = std::move(decision);
   entry.specs = std::move(specs);

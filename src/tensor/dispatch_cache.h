@@ -203,15 +203,15 @@ class DispatchCache {
   static constexpr size_t kPlaces = 512;
   static constexpr size_t kWays = 4;
   struct Entry {
-    uint64_t hash = 0;
     c10::SmallVector<uint64_t, 12> words;
     DecisionPtr decision;
     /// Keeps the addresses in the words from being used again.
     std::vector<SpecPtr> specs;
   };
   struct Place {
-    std::array<Entry, kWays> entries;
+    std::array<uint64_t, kWays> hashes = {};
     uint8_t oldest = 0;
+    std::array<Entry, kWays> entries;
   };
 
   void push_out(Entry& entry);
@@ -258,7 +258,7 @@ struct ThreadDispatch {
   // A plain pointer that every call reads: as part of the thread's own block
   // of memory it costs one instruction. Few bytes are left there for libraries
   // that a program loads late, so nothing else of ours asks for them.
-  static thread_local ThreadDispatch* mine
+  static constinit thread_local ThreadDispatch* mine
       __attribute__((tls_model("initial-exec")));
   static ThreadDispatch& make();
   struct Owner;

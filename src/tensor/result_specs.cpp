@@ -94,16 +94,23 @@ std::vector<int64_t> result_strides(
   return contiguous_strides(shape);
 }
 
+const WrapperForm& ResultForms::set(
+    size_t result, size_t element, WrapperForm form) {
+  if (result == 0 && element == 0) {
+    return first_ = std::move(form);
+  }
+  if (others_.size() <= result) {
+    others_.resize(result + 1);
+  }
+  if (others_[result].size() <= element) {
+    others_[result].resize(element + 1);
+  }
+  return others_[result][element] = std::move(form);
+}
+
 const WrapperForm& find_form(
     const Decision& decision, const c10::OperatorHandle& op, size_t result,
     size_t element, const at::Tensor& local) {
-  auto& forms = decision.forms;
-  if (forms.size() <= result) {
-    forms.resize(result + 1);
-  }
-  if (forms[result].size() <= element) {
-    forms[result].resize(element + 1);
-  }
   const SpecPtr spec =
       find_spec(decision, *decision.mesh, result, element, local);
   TORCH_INTERNAL_ASSERT(
@@ -111,8 +118,7 @@ const WrapperForm& find_form(
       ", ", decision.reason, ": result ", result, " of this rank has shape ",
       local.sizes(), ", and ", to_string(*spec), " gives it ",
       shape_to_string(spec->local_shape()));
-  forms[result][element] = WrapperForm(local, spec);
-  return forms[result][element];
+  return decision.forms.set(result, element, WrapperForm(local, spec));
 }
 
 }  // namespace tessera::detail

@@ -11,6 +11,10 @@ namespace tessera::detail {
 
 namespace {
 
+// What autograd asks of normal tensors.
+constexpr auto kAutogradKeys =
+    c10::inplace_or_view_ks | c10::DispatchKeySet(kShardedAutogradKey);
+
 // All wrappers of a device have one key set, so that they can stand in for each
 // other (set_data, module->clone()).
 c10::DispatchKeySet backend_keys(const at::Tensor& local) {
@@ -20,9 +24,7 @@ c10::DispatchKeySet backend_keys(const at::Tensor& local) {
 }
 
 c10::DispatchKeySet keys_of(const at::Tensor& local, bool inference) {
-  static const auto autograd = c10::getAutogradRelatedKeySetFromBackend(
-      c10::BackendComponent::PrivateUse3Bit);
-  return inference ? backend_keys(local) : backend_keys(local) | autograd;
+  return inference ? backend_keys(local) : backend_keys(local) | kAutogradKeys;
 }
 
 const std::string& data_pointer_error() {
@@ -86,9 +88,7 @@ class ShardedImpl final : public c10::TensorImpl {
 
   // Makes it a tensor that autograd may follow.
   void become_normal(c10::VariableVersion version) {
-    static const auto autograd = c10::getAutogradRelatedKeySetFromBackend(
-        c10::BackendComponent::PrivateUse3Bit);
-    key_set_ = key_set_ | autograd;
+    key_set_ = key_set_ | kAutogradKeys;
     version_counter_ = std::move(version);
   }
 
@@ -155,7 +155,7 @@ at::Tensor make_formed(
   auto impl = c10::make_intrusive<ShardedImpl>(
       static_cast<const ShardedImpl&>(form.like()),
       form.is_whole() ? shard->storage_offset() : 0, spare);
-  if (!local.is_inference()) {
+  if (!local.is_inference()) [[likely]] {
     impl->become_normal(shard->version_counter());
   }
   impl->set_meta(
@@ -203,6 +203,8 @@ WrapperParts::WrapperParts()
 WrapperForm::WrapperForm(const at::Tensor& local, SpecPtr spec)
     : spec_(std::move(spec)),
       like_(make_impl(local, *spec_)),
+      sizes_(local.sizes()),
+      strides_(local.strides()),
       keys_(inference_keys(local.key_set())),
       dtype_(local.dtype()),
       device_(local.device()),

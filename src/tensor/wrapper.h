@@ -8,6 +8,7 @@
 // parts.
 #pragma once
 
+#include <c10/util/SmallVector.h>
 #include <tensor/sharded_impl.h>
 
 namespace tessera::detail {
@@ -26,8 +27,8 @@ class WrapperForm {
                    c10::autograd_dispatch_keyset_with_ADInplaceOrView ==
                keys_ &&
            shard->dtype() == dtype_ && shard->device() == device_ &&
-           are_equal(shard->sizes(), spec_->local_shape()) &&
-           (!whole_ || are_equal(shard->strides(), spec_->strides()));
+           are_equal(shard->sizes(), sizes_) &&
+           (!whole_ || are_equal(shard->strides(), strides_));
   }
 
   const SpecPtr& spec() const { return spec_; }
@@ -37,7 +38,7 @@ class WrapperForm {
   bool is_whole() const { return whole_; }
 
  private:
-  static bool are_equal(at::IntArrayRef a, const std::vector<int64_t>& b) {
+  static bool are_equal(at::IntArrayRef a, at::IntArrayRef b) {
     if (a.size() != b.size()) {
       return false;
     }
@@ -51,7 +52,9 @@ class WrapperForm {
 
   SpecPtr spec_;
   c10::intrusive_ptr<c10::TensorImpl> like_;
-  c10::DispatchKeySet keys_;  // of the shard, without autograd's
+  c10::SmallVector<int64_t, 4> sizes_;    // of the shard
+  c10::SmallVector<int64_t, 4> strides_;  // likewise
+  c10::DispatchKeySet keys_;              // of the shard, without autograd's
   caffe2::TypeMeta dtype_;
   c10::Device device_{c10::kCPU};
   bool whole_ = false;
