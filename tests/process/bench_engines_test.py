@@ -15,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from command_line import TESSERA, call, environment
+from command_line import ROOT, TESSERA, call, environment
 from run_on_engines import ENGINES
 
 TRAIN_LIMIT = 300  # starts 18 ranks and PyTorch in 6 processes
@@ -33,6 +33,8 @@ class BenchTrainTest(unittest.TestCase):
                          set(ENGINES))
         self.assertEqual([(m["mesh"], m["ranks"]) for m in report["meshes"]],
                          [("tp=2", 2), ("dp=2,tp=2", 4)])
+        text = (ROOT / "cli" / "demo_text.txt").read_bytes()
+        self.assertEqual(report["model"]["vocabulary"], len(set(text)))
         tokens = report["model"]["batch"] * report["model"]["length"]
         compared = "not found" not in report["pytorch"]
         for mesh in report["meshes"]:
