@@ -5,16 +5,12 @@ JSON: {"large all_gather": seconds, ..., "small barrier": seconds, ...}, each th
 slowest rank, median over the repeats. Ends at the end of the input. Arguments:
 ranks, MiB of the larger side, repeats, calls in one go at the small size.
 """
-import json
-import os
 import sys
-import tempfile
 import time
-import warnings
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from gloo_ranks import answer_rounds
 
 
 def collectives(larger, ranks):
@@ -56,45 +52,13 @@ def measure(ranks, mebibytes, repeats, small_calls):
     return {name: sorted(runs)[len(runs) // 2] for name, runs in seconds.items()}
 
 
-def worker(rank, ranks, arguments, store, pipe):
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method="file://" + store, rank=rank, world_size=ranks)
-    pipe.send("ready")
-    while pipe.recv():
-        with torch.no_grad():
-            pipe.send(measure(ranks, *arguments))
-    dist.destroy_process_group()
-
-
 def main():
     ranks, *arguments = (int(word) for word in sys.argv[1:5])
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("TORCH_LOGS", "-all")
-    context = mp.get_context("fork")
-    ours, theirs = zip(*(context.Pipe() for _ in range(ranks)))
-    with tempfile.TemporaryDirectory() as folder:
-        store = os.path.join(folder, "store")
-        workers = [
-            context.Process(
-                target=worker, args=(r, ranks, arguments, store, theirs[r]),
-                daemon=True)
-            for r in range(ranks)
-        ]
-        for process in workers:
-            process.start()
-        for pipe in ours:
-            pipe.recv()
-        print(json.dumps({"torch": torch.__version__}), flush=True)
-        for _ in sys.stdin:
-            for pipe in ours:
-                pipe.send(True)
-            print(json.dumps([pipe.recv() for pipe in ours][0]), flush=True)
-        for pipe in ours:
-            pipe.send(False)
-        for process in workers:
-            process.join(30)
+
+    def prepare(rank):
+        return {}, torch.no_grad()(lambda: measure(ranks, *arguments))
+
+    answer_rounds(ranks, prepare, combine=lambda found: found[0])
 
 
 if __name__ == "__main__":

@@ -16,13 +16,12 @@ JSON. Ends at the end of the input.
 import json
 import os
 import sys
-import tempfile
 import time
 import warnings
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from gloo_ranks import answer_rounds
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, ones
 from torch.distributed.tensor.debug import CommDebugMode
@@ -114,19 +113,6 @@ def measure(mesh, batches, calls, device):
     return found
 
 
-def worker(rank, batches, calls, device, store, pipe):
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method="file://" + store, rank=rank, world_size=RANKS)
-    mesh = DeviceMesh(device, list(range(RANKS)))
-    pipe.send("ready")
-    while pipe.recv():
-        dist.barrier()
-        pipe.send(measure(mesh, batches, calls, device))
-    dist.destroy_process_group()
-
-
 def middle(values):
     values = sorted(values)
     return values[len(values) // 2]
@@ -140,31 +126,19 @@ def medians(pairs):
 
 
 def answer_hits(batches, calls, device):
-    context = mp.get_context("fork")
-    ours, theirs = zip(*(context.Pipe() for _ in range(RANKS)))
-    with tempfile.TemporaryDirectory() as folder:
-        store = os.path.join(folder, "store")
-        workers = [
-            context.Process(
-                target=worker, args=(r, batches, calls, device, store, theirs[r]),
-                daemon=True)
-            for r in range(RANKS)
-        ]
-        for process in workers:
-            process.start()
-        for pipe in ours:
-            pipe.recv()
-        print(json.dumps({"torch": torch.__version__}), flush=True)
-        for _ in sys.stdin:
-            for pipe in ours:
-                pipe.send(True)
-            found = [pipe.recv() for pipe in ours]
-            print(json.dumps({name: medians(sum((f[name] for f in found), []))
-                              for name in found[0]}), flush=True)
-        for pipe in ours:
-            pipe.send(False)
-        for process in workers:
-            process.join(30)
+    def prepare(rank):
+        mesh = DeviceMesh(device, list(range(RANKS)))
+
+        def after_the_others():
+            dist.barrier()
+            return measure(mesh, batches, calls, device)
+
+        return {}, after_the_others
+
+    def combine(found):
+        return {name: medians(sum((f[name] for f in found), [])) for name in found[0]}
+
+    answer_rounds(RANKS, prepare, combine)
 
 
 def misses():

@@ -9,19 +9,14 @@ STEPS of them, on the slowest rank. Ends at the end of the input.
     train_pytorch.py DP TP BATCH VOCABULARY LENGTH WIDTH HEADS HIDDEN LAYERS
                      WARM_UP STEPS
 """
-import json
-import os
 import sys
-import tempfile
 import time
-import warnings
-from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
+from gloo_ranks import Measure, answer_rounds
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
@@ -195,45 +190,14 @@ class Training:
         return (time.perf_counter() - begin) / self.o.steps
 
 
-def worker(rank: int, o: Options, store: str, pipe: Connection) -> None:
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method="file://" + store, rank=rank, world_size=o.dp * o.tp)
-    training = Training(o)
-    pipe.send(training.warm_up())
-    while pipe.recv():
-        pipe.send(training.seconds_of_a_step())
-    dist.destroy_process_group()
-
-
 def main() -> None:
     o = Options(*(int(word) for word in sys.argv[1:]))
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("TORCH_LOGS", "-all")
-    context = mp.get_context("fork")
-    ranks = o.dp * o.tp
-    ours, theirs = zip(*(context.Pipe() for _ in range(ranks)))
-    with tempfile.TemporaryDirectory() as folder:
-        store = os.path.join(folder, "store")
-        workers = [
-            context.Process(
-                target=worker, args=(r, o, store, theirs[r]), daemon=True)
-            for r in range(ranks)
-        ]
-        for process in workers:
-            process.start()
-        losses = [pipe.recv() for pipe in ours]
-        ready = {"torch": torch.__version__, "losses": losses[0]}
-        print(json.dumps(ready), flush=True)
-        for _ in sys.stdin:
-            for pipe in ours:
-                pipe.send(True)
-            print(json.dumps(max(pipe.recv() for pipe in ours)), flush=True)
-        for pipe in ours:
-            pipe.send(False)
-        for process in workers:
-            process.join(30)
+
+    def prepare(rank: int) -> tuple[dict[str, list[float]], Measure]:
+        training = Training(o)
+        return {"losses": training.warm_up()}, training.seconds_of_a_step
+
+    answer_rounds(o.dp * o.tp, prepare, combine=max)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@
 #include "bench.h"
 #include "bench_train.h"
 #include "command.h"
+#include "demo_text.h"
+#include "demo_vocabulary.h"
 #include "engine_worker.h"
 #include "python_peer.h"
 #include "torch_part.h"
@@ -204,7 +206,11 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
   train->add_flag("--json", settings->json, "print JSON");
   train->add_option("--worker", settings->worker, "measure as a rank")
       ->group("");  // hidden: how the ranks are started
-  train->callback([settings, &exit_code] { exit_code = run_train(*settings); });
+  train->callback([settings, &exit_code] {
+    settings->bench.vocabulary =
+        static_cast<int64_t>(characters_of(demo_text).size());
+    exit_code = run_train(*settings);
+  });
 }
 
 }  // namespace tessera::cli

@@ -1,7 +1,6 @@
 #include "demo_corpus.h"
 
 #include <algorithm>
-#include <set>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/arange.h>
@@ -10,12 +9,11 @@
 #include <c10/util/Exception.h>
 
 #include "demo_text.h"
+#include "demo_vocabulary.h"
 
 namespace tessera::cli {
 
-Corpus::Corpus(std::string_view text) {
-  const std::set<char> sorted(text.begin(), text.end());
-  characters_.assign(sorted.begin(), sorted.end());
+Corpus::Corpus(std::string_view text) : characters_(characters_of(text)) {
   codes_ = at::tensor(encode(text), at::kLong);
 }
 

@@ -119,7 +119,7 @@ struct MissRound {
 /// `tp` ranks share every layer, `dp` groups of them every batch.
 struct TrainBenchOptions {
   int64_t batch = kDemoSizes.batch;
-  int64_t vocabulary = 39;  // that of the demo's text
+  int64_t vocabulary = 0;  // that of the demo's text
   int64_t length = kDemoSizes.length;
   int64_t width = kDemoSizes.width;
   int64_t heads = kDemoSizes.heads;

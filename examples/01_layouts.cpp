@@ -10,27 +10,13 @@
 #include <string>
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <tessera/tessera.h>
+
+#include "print_in_order.h"
 
 namespace {
 
 using namespace tessera;
-
-// Prints what each rank has to say, one after the other. Rank 0 does it for
-// all: lines of several processes may arrive in any order.
-void print_in_order(const std::string& text) {
-  constexpr int64_t kLongest = 256;
-  const at::Tensor mine = at::zeros({kLongest}, at::kByte);
-  text.copy(static_cast<char*>(mine.mutable_data_ptr()), kLongest - 1);
-  const at::Tensor all = at::empty({world_size() * kLongest}, at::kByte);
-  init().communicator().all_gather(all, mine);
-  for (int64_t r = 0; rank() == 0 && r < world_size(); ++r) {
-    const void* part = all.const_data_ptr<uint8_t>() + r * kLongest;
-    std::cout << static_cast<const char*>(part) << std::flush;
-  }
-}
 
 void show(const std::string& title, const at::Tensor& t) {
   std::ostringstream line;

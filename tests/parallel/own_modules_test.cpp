@@ -25,6 +25,14 @@ M filled(M module) {
   return module;
 }
 
+// The same on a mesh.
+template <class M>
+M parallel(const M& module, const DeviceMesh& mesh, const ParallelPlan& plan) {
+  M result = filled(module);
+  parallelize_module(result, mesh, plan);
+  return result;
+}
+
 // Values, gradients of parameters and of the input, on one device and on a
 // mesh.
 template <class M>
@@ -40,8 +48,7 @@ void expect_equal(
   (want * want).sum().backward();
   run_ranks(ranks, [&] {
     const auto mesh = mesh_of({ranks}, {"tp"});
-    M module = filled(make());
-    parallelize_module(module, mesh, plan);
+    M module = parallel(make(), mesh, plan);
     at::Tensor x = distribute_tensor(input, mesh, {Replicate()});
     x.requires_grad_(x.is_floating_point());
     const at::Tensor got = call(module, x);
@@ -108,8 +115,7 @@ TEST(OwnModules, NeedNoChange) {
 TEST(OwnModules, CommunicateOnceEachWay) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2}, {"tp"});
-    Gate module = filled(Gate());
-    parallelize_module(module, mesh, gate_plan());
+    Gate module = parallel(Gate(), mesh, gate_plan());
     const auto x = distribute_tensor(distinct({3, 5, 6}), mesh, {Replicate()});
     const CommLog log;
     const at::Tensor y = module(x);
@@ -204,9 +210,8 @@ TEST(ReadyMadeLayers, AttentionIsCutByHeads) {
 TEST(ReadyMadeLayers, AttentionCommunicatesOnceEachWay) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2}, {"tp"});
-    auto module = filled(torch::nn::MultiheadAttention(8, 4));
-    parallelize_module(
-        module, mesh,
+    auto module = parallel(
+        torch::nn::MultiheadAttention(8, 4), mesh,
         {{"", ColwiseParallel()}, {"out_proj", RowwiseParallel()}});
     const auto x = distribute_tensor(distinct({5, 2, 8}), mesh, {Replicate()})
                        .requires_grad_();
@@ -222,26 +227,24 @@ TEST(ReadyMadeLayers, AttentionCommunicatesOnceEachWay) {
 TEST(PlainInputs, AreTakenForTheLayoutOfTheStyle) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2}, {"tp"});
-    auto whole = filled(torch::nn::Linear(4, 6));
-    auto parts = filled(torch::nn::Linear(4, 6));
     const at::Tensor x = distinct({2, 6, 4});
-    const at::Tensor want = whole(x);
-    parallelize_module(whole, mesh, {{"", ColwiseParallel()}});
-    EXPECT_TRUE(close(whole(x), want));
+    const at::Tensor want = filled(torch::nn::Linear(4, 6))(x);
+    const auto linear = [&](const ParallelStyle& style) {
+      return parallel(torch::nn::Linear(4, 6), mesh, {{"", style}});
+    };
+    EXPECT_TRUE(close(linear(ColwiseParallel())(x), want));
     const ColwiseParallel by_sequence{.input_layouts = Shard(1)};
-    parallelize_module(parts, mesh, {{"", by_sequence}});
-    EXPECT_TRUE(close(parts(x.narrow(1, 3 * rank(), 3)), want));
-    auto down = filled(torch::nn::Linear(4, 6));
-    parallelize_module(down, mesh, {{"", RowwiseParallel()}});
-    EXPECT_TRUE(close(down(x.narrow(2, 2 * rank(), 2)), want));
+    EXPECT_TRUE(close(linear(by_sequence)(x.narrow(1, 3 * rank(), 3)), want));
+    EXPECT_TRUE(
+        close(linear(RowwiseParallel())(x.narrow(2, 2 * rank(), 2)), want));
   });
 }
 
 TEST(PlainInputs, AreRefusedWhereOtherMeshDimsExist) {
   run_ranks(4, [&] {
     const auto mesh = mesh_of({2, 2}, {"dp", "tp"});
-    auto module = filled(torch::nn::Linear(4, 6));
-    parallelize_module(module, mesh, {{"", ColwiseParallel()}});
+    auto module =
+        parallel(torch::nn::Linear(4, 6), mesh, {{"", ColwiseParallel()}});
     const at::Tensor x = distinct({3, 4});
     EXPECT_ERROR("the input is plain, and what it is in other dims", module(x));
     const ImplicitReplication equal;
@@ -275,8 +278,8 @@ TEST(Inputs, AreFreshInEveryPass) {
 TEST(Inputs, OnAnotherMeshAreRefused) {
   run_ranks(4, [&] {
     const auto mesh = mesh_of({2, 2}, {"dp", "tp"});
-    auto module = filled(torch::nn::Linear(4, 6));
-    parallelize_module(module, mesh, {{"", ColwiseParallel()}});
+    auto module =
+        parallel(torch::nn::Linear(4, 6), mesh, {{"", ColwiseParallel()}});
     const auto x = distribute_tensor(distinct({3, 4}), mesh["tp"], {Shard(0)});
     EXPECT_ERROR("ColwiseParallel: the input is on", module(x));
   });
@@ -293,6 +296,10 @@ struct PairImpl : torch::nn::Module {
   torch::nn::Linear first = nullptr, second = nullptr;
 };
 TORCH_MODULE(Pair);
+
+ParallelPlan pair_plan() {
+  return {{"first", ColwiseParallel()}, {"second", RowwiseParallel()}};
+}
 
 // The layers are whole, and work on parts of the batch.
 TEST(PreparedModules, TakeAndGiveTheLayoutsOfThePlan) {
@@ -382,10 +389,7 @@ TEST(ReadyMadeLayers, NormsWrittenByHandWorkOnPartsOfTheSequence) {
 TEST(Uses, StayWhenTheDtypeChanges) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2}, {"tp"});
-    Pair module = filled(Pair());
-    parallelize_module(
-        module, mesh,
-        {{"first", ColwiseParallel()}, {"second", RowwiseParallel()}});
+    Pair module = parallel(Pair(), mesh, pair_plan());
     module->to(at::kFloat);
     const auto x =
         distribute_tensor(distinct({4, 6}).to(at::kFloat), mesh, {Replicate()});
@@ -400,10 +404,7 @@ TEST(Uses, StayWhenTheDtypeChanges) {
 TEST(Uses, HoldInInferenceMode) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2}, {"tp"});
-    Pair module = filled(Pair());
-    parallelize_module(
-        module, mesh,
-        {{"first", ColwiseParallel()}, {"second", RowwiseParallel()}});
+    Pair module = parallel(Pair(), mesh, pair_plan());
     const c10::InferenceMode guard;
     const auto x = distribute_tensor(distinct({4, 6}), mesh, {Replicate()});
     const CommLog log;
@@ -416,10 +417,7 @@ TEST(Uses, HoldInInferenceMode) {
 TEST(Uses, StayWithTheParameterThroughTraining) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2}, {"tp"});
-    Pair module = filled(Pair());
-    parallelize_module(
-        module, mesh,
-        {{"first", ColwiseParallel()}, {"second", RowwiseParallel()}});
+    Pair module = parallel(Pair(), mesh, pair_plan());
     torch::optim::SGD optimizer(module->parameters(), 0.1);
     const auto x = distribute_tensor(distinct({4, 6}), mesh, {Replicate()});
     for (int step = 0; step < 3; ++step) {

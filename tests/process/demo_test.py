@@ -10,34 +10,17 @@ mpirun is skipped where there is none.
 import functools
 import json
 import math
-import os
-import pathlib
-import pty
 import shlex
 import shutil
-import subprocess
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("TESSERA_BIN", ROOT / "build" / "bin"))
-TESSERA = str(BIN / "tessera")
-LIMIT = 120  # seconds for any command
-LAUNCHERS = ("TESSERA_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "TORCHELASTIC")
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
-         "OMP_NUM_THREADS", "NO_COLOR")
+from command_line import TESSERA, on_terminal, tessera
+
 LAYERS = 2  # of the demo's model
 
 
-def environment(locale="C.UTF-8"):
-    env = {k: v for k, v in os.environ.items()
-           if not k.startswith((*LAUNCHERS, "LC_", "LANG")) and k not in NAMES}
-    return {**env, "LC_ALL": locale}
-
-
-def demo(typed, locale="C.UTF-8"):
-    return subprocess.run([TESSERA, "demo", *shlex.split(typed)], capture_output=True,
-                          text=True, encoding="utf-8", timeout=LIMIT,
-                          env=environment(locale))
+def demo(typed, **more):
+    return tessera("demo", *shlex.split(typed), **more)
 
 
 @functools.cache
@@ -49,25 +32,8 @@ def report(typed):
     return json.loads(done.stdout)
 
 
-def on_terminal(typed):
-    """Runs the demo with a pseudo-terminal as its standard output."""
-    main, side = pty.openpty()
-    process = subprocess.Popen([TESSERA, "demo", *shlex.split(typed)], stdout=side,
-                               env={**environment(), "TERM": "xterm-256color"})
-    os.close(side)
-    output = b""
-    while True:
-        try:
-            piece = os.read(main, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not piece:
-            break
-        output += piece
-    os.close(main)
-    if process.wait(timeout=LIMIT) != 0:
-        raise AssertionError(f"demo {typed} on a terminal: {process.returncode}")
-    return output.decode("utf-8")
+def demo_on_terminal(typed):
+    return on_terminal([TESSERA, "demo", *shlex.split(typed)])
 
 
 class CurvesTest(unittest.TestCase):
@@ -185,13 +151,13 @@ class TextTest(unittest.TestCase):
     def test_a_terminal_gets_a_bar_that_redraws_itself(self):
         for typed in ("--ranks 2 --steps 3", "--ranks 2 --steps 3 --engine gloo"):
             with self.subTest(typed):
-                shown = on_terminal(typed)
+                shown = demo_on_terminal(typed)
                 self.assertIn("\r  plain", shown)
                 self.assertIn("█", shown)
                 self.assertIn("the same training", shown)
 
     def test_ascii_holds_ascii_only_on_a_terminal_too(self):
-        on_terminal("--ranks 2 --steps 2 --ascii").encode("ascii")
+        demo_on_terminal("--ranks 2 --steps 2 --ascii").encode("ascii")
 
 
 class ErrorTest(unittest.TestCase):

@@ -62,6 +62,26 @@ inline at::Tensor whole_value(const sharded_tensor::ShardedTensor& t) {
   return out;
 }
 
+/// Returns the sizes of all shards along a dim, in the order of the metadata.
+inline std::vector<int64_t> sizes_of(
+    const sharded_tensor::ShardedTensor& t, size_t dim) {
+  std::vector<int64_t> sizes;
+  for (const auto& shard : t.metadata().shards_metadata) {
+    sizes.push_back(shard.shard_sizes[dim]);
+  }
+  return sizes;
+}
+
+/// Returns where all shards begin along a dim.
+inline std::vector<int64_t> offsets_of(
+    const sharded_tensor::ShardedTensor& t, size_t dim) {
+  std::vector<int64_t> offsets;
+  for (const auto& shard : t.metadata().shards_metadata) {
+    offsets.push_back(shard.shard_offsets[dim]);
+  }
+  return offsets;
+}
+
 /// Tells whether each local shard is the part of `whole` that its metadata say.
 inline ::testing::AssertionResult shards_are(
     const sharded_tensor::ShardedTensor& t, const at::Tensor& whole) {

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""tessera run with ranks that are threads, and tessera doctor.
+
+    python3 tests/process/cli_run_and_doctor_test.py
+
+TESSERA_BIN names the folder of the programs; build/bin when unset.
+"""
+
+import json
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from command_line import LIMIT, PROBE, TESSERA, call, environment, tessera
+
+
+class RunTest(unittest.TestCase):
+
+    def run_shell(self, script, *args, ranks="2"):
+        return tessera("run", "-n", ranks, "--", "sh", "-c", script, *args)
+
+    def test_exit_status_is_the_programs(self):
+        for code in (0, 1, 2, 77, 255):
+            self.assertEqual(self.run_shell(f"exit {code}").returncode, code)
+
+    def test_a_signal_gives_128_plus_its_number(self):
+        for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV):
+            done = self.run_shell(f"ulimit -c 0; kill -{int(number)} $$")
+            self.assertEqual(done.returncode, 128 + number)
+            self.assertIn(f"signal {int(number)}", done.stderr)
+
+    def test_the_program_learns_ranks_and_engine(self):
+        done = self.run_shell("echo $TESSERA_NUM_RANKS $TESSERA_ENGINE", ranks="3")
+        self.assertEqual(done.stdout, "3 threads\n")
+
+    def test_arguments_arrive_unchanged(self):
+        script = 'for a; do printf "[%s]" "$a"; done'
+        done = self.run_shell(script, "zero", "--json", "-n", "a b", "", "--")
+        self.assertEqual(done.stdout, "[--json][-n][a b][][--]")
+
+    def test_input_is_the_programs(self):
+        done = tessera("run", "-n", "1", "--", "cat", input="through\n")
+        self.assertEqual(done.stdout, "through\n")
+
+    def test_a_program_that_is_missing_is_127(self):
+        self.assertEqual(tessera("run", "-n", "1", "--", "/no/such").returncode, 127)
+
+    def test_a_file_that_is_no_program_is_126(self):
+        with tempfile.NamedTemporaryFile("w") as plain:
+            done = tessera("run", "-n", "1", "--", plain.name)
+        self.assertEqual(done.returncode, 126)
+        self.assertIn("Permission denied", done.stderr)
+
+    def test_signals_sent_to_it_reach_the_program(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            name = number.name[3:]
+            script = (f'trap "echo got; exit 9" {name}; echo up; '
+                      "while :; do sleep 0.05; done")
+            process = subprocess.Popen(
+                [TESSERA, "run", "-n", "2", "--", "sh", "-c", script],
+                stdout=subprocess.PIPE, text=True, env=environment())
+            self.assertEqual(process.stdout.readline(), "up\n")
+            process.send_signal(number)
+            self.assertEqual(process.stdout.readline(), "got\n")
+            self.assertEqual(process.wait(timeout=LIMIT), 9)
+            process.stdout.close()
+
+    def test_a_tessera_program_runs_on_that_many_ranks(self):
+        for ranks in (1, 2, 4):
+            done = tessera("run", "-n", str(ranks), "--", PROBE)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(
+                done.stdout,
+                f"{ranks} ranks, sum {ranks * (ranks - 1) // 2}, engine threads\n")
+
+    def test_a_rank_that_throws_ends_the_program(self):
+        done = tessera("run", "-n", "3", "--", PROBE, "1")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("planted failure", done.stderr)
+        self.assertIn("rank 1", done.stderr)
+
+
+class DoctorTest(unittest.TestCase):
+
+    def test_a_working_machine_is_usable(self):
+        done = tessera("doctor")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for word in ("libtorch", "engine threads", "sharded tensors", "cuda",
+                     "cpu", "engine mpi", "engine gloo"):
+            self.assertIn(word, done.stdout)
+
+    def test_json_lists_every_check(self):
+        report = json.loads(tessera("doctor", "--json").stdout)
+        self.assertTrue(report["usable"])
+        for check in report["checks"]:
+            self.assertIn(check["status"], ("ok", "warn", "fail"))
+            if check["status"] != "ok":
+                self.assertTrue(check["advice"], check)
+
+    def test_absent_mpi_is_a_warning_with_advice(self):
+        done = call([TESSERA, "doctor", "--json"], environment(PATH="/nonexistent"))
+        self.assertEqual(done.returncode, 0)
+        checks = {c["name"]: c for c in json.loads(done.stdout)["checks"]}
+        self.assertEqual(checks["engine mpi"]["status"], "warn")
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
