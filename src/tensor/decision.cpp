@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 #include <tensor/decompositions.h>
+#include <tensor/local_views.h>
 #include <tensor/movement.h>
 #include <tensor/ruled_call.h>
 #include <tensor/ways.h>
@@ -205,6 +206,11 @@ class Decider {
     drop_turns(self.target);
     decision_->views = layout.results;
     decision_->local_arguments = layout.local_arguments;
+    if (mesh_.coordinate() && !rule.local.empty()) {
+      Layout shown(ruled.call().self().shape.vec(), mesh_shape(), self.target);
+      decision_->kernel = local_view_kernel(rule, shown, *mesh_.coordinate());
+      decision_->layouts.push_back(std::move(shown));
+    }
     for (size_t o = 0; o < return_count(); ++o) {
       std::vector<OutputPlan> plans;
       for (const ViewResult& result : layout.results) {

@@ -131,11 +131,12 @@ class ResultPlacements {
  public:
   ResultPlacements(const OpCall& call, const OpTraits& traits)
       : mesh_(*call.mesh()) {
-    if (traits.special != nullptr) {
-      common_ = common_spec(call, traits);
-    } else {
+    if (!has_own_way(call, traits)) {
       decision_ = decide(call, traits);
+      return;
     }
+    drawn_ = traits.is_random ? drawn_placements(call) : std::nullopt;
+    common_ = common_spec(call, traits);
   }
 
   Placements of(const at::Tensor& t, size_t result, size_t element) const {
@@ -146,12 +147,16 @@ class ResultPlacements {
       }
       return placements;
     }
+    if (drawn_) {
+      return *drawn_;
+    }
     const bool cut = common_ && t.sizes() == at::IntArrayRef(common_->shape());
     return cut ? common_->placements() : replicated(mesh_);
   }
 
  private:
   const DeviceMesh mesh_;
+  std::optional<Placements> drawn_;
   SpecPtr common_;
   DecisionPtr decision_;
 };
@@ -164,7 +169,7 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
     skip_random(call);
   }
   check_returns_tensors(call);
-  if (traits.special == nullptr &&
+  if (!has_own_way(call, traits) &&
       decide(call, traits)->way == Way::kByOthers) {
     return traits.decomposition->run(call);
   }

@@ -34,6 +34,22 @@ void add_cast_rows(
   }
 }
 
+// The values of operand 1 in the shape and type of operand 0, whose own values
+// nobody reads.
+void add_overwritten_rows(const RuleCall& call, Rows& rows) {
+  Rows cast;
+  add_cast_rows(call.operand(1).dtype, call.operand(0).dtype, 1, cast);
+  for (const Row& row : cast.rows()) {
+    rows.add(row.outputs, Cells{Cell(), row.operands[0]});
+    rows.add(row.outputs, Cells{row.operands[0], row.operands[0]});
+  }
+  for (const ReduceOp op :
+       {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin,
+        ReduceOp::kProduct}) {
+    rows.add({Cell()}, {Cell::partial(op), Cell()});
+  }
+}
+
 void add_copies(RuleTable& t) {
   t.pointwise({"aten::clone", "aten::_lazy_clone", "aten::alias_copy",
                "aten::detach_copy", "aten::lift_fresh_copy", "aten::lift",
@@ -42,6 +58,7 @@ void add_copies(RuleTable& t) {
   t.pointwise({"aten::_to_copy"}).also([](const RuleCall& call, Rows& rows) {
     add_cast_rows(call.self().dtype, asked_dtype(call, call.self()), 1, rows);
   });
+  t.pointwise({"aten::copy"}).also(add_overwritten_rows);
   // Every list element takes the values of one of the other list.
   t.pointwise({"aten::_foreach_copy"})
       .also([](const RuleCall& call, Rows& rows) {
