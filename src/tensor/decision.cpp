@@ -214,12 +214,19 @@ class Decider {
     for (size_t o = 0; o < return_count(); ++o) {
       std::vector<OutputPlan> plans;
       for (const ViewResult& result : layout.results) {
-        plans.push_back(
-            {result.placements,
-             std::vector<int64_t>(result.placements.size(), 0)});
+        plans.push_back({result.placements, cut_sizes(result)});
       }
       decision_->outputs.push_back(std::move(plans));
     }
+  }
+
+  static std::vector<int64_t> cut_sizes(const ViewResult& result) {
+    std::vector<int64_t> sizes;
+    for (const Placement& p : result.placements) {
+      sizes.push_back(
+          p.is_shard() ? result.shape[static_cast<size_t>(p.dim())] : 0);
+    }
+    return sizes;
   }
 
   // Without one of the cuts of a tensor dim the turns of the others are wrong.

@@ -1,3 +1,5 @@
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
@@ -94,6 +96,41 @@ void check_returns_tensors(const OpCall& call) {
   }
 }
 
+// LibTorch has no meta kernel for where(), nor for what is made of it.
+at::Tensor result_without_meta_kernel(const OpCall& call) {
+  const std::string name = full_name(call.op().operator_name());
+  const auto tensor = [&](size_t i) { return call.argument(i).toTensor(); };
+  const auto made = [](at::IntArrayRef shape, at::ScalarType dtype) {
+    return at::empty(shape, at::TensorOptions(dtype).device(at::kMeta));
+  };
+  if (name == "aten::_safe_softmax") {
+    const c10::IValue& dtype = call.argument(2);
+    return made(
+        tensor(0).sizes(),
+        dtype.isNone() ? tensor(0).scalar_type() : dtype.toScalarType());
+  }
+  if (name == "aten::where.self") {
+    const auto shape = at::infer_size(tensor(1).sizes(), tensor(2).sizes());
+    at::native::ResultTypeState types;
+    types = at::native::update_result_type_state(tensor(1), types);
+    types = at::native::update_result_type_state(tensor(2), types);
+    return made(
+        at::infer_size(tensor(0).sizes(), shape),
+        at::native::result_type(types));
+  }
+  return {};
+}
+
+// Runs on the meta device only.
+std::vector<at::Tensor> run_on_meta(const OpCall& call) {
+  const at::Tensor known = result_without_meta_kernel(call);
+  if (!known.defined()) {
+    return run_for_shapes(call, StandIn::kMeta);
+  }
+  call.finish(known);
+  return {};
+}
+
 // Runs on the meta device; else on ones, which are weights and counts too; else
 // on zeros, which are places: offsets, ids.
 std::vector<at::Tensor> run_for_shapes_or_values(const OpCall& call) {
@@ -176,8 +213,7 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   const ResultPlacements placements(call, traits);
   const std::vector<at::Tensor> written = call.written();
   const std::vector<at::Tensor> values =
-      may_compute ? run_for_shapes_or_values(call)
-                  : run_for_shapes(call, StandIn::kMeta);
+      may_compute ? run_for_shapes_or_values(call) : run_on_meta(call);
   for (size_t i = 0; i < written.size(); ++i) {
     const at::Tensor& t = written[i];
     if (is_sharded(t) && t.sizes() != values[i].sizes()) {

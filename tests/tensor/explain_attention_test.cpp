@@ -35,23 +35,38 @@ at::Tensor cut_of(
       t, mesh, parse_placements(on), {.src_data_rank = std::nullopt});
 }
 
+enum class MaskKind : uint8_t { kNone, kAdded, kBool };
+
 struct Form {
   std::string name;
-  bool masked;
+  MaskKind mask;
   bool causal;
   double dropout;
 };
 
 const std::vector<Form>& forms() {
   static const std::vector<Form> all = {
-      {"plain", false, false, 0},  {"causal", false, true, 0},
-      {"masked", true, false, 0},  {"dropout", false, false, 0.5},
-      {"both", true, false, 0.25}, {"causal dropout", false, true, 0.5}};
+      {"plain", MaskKind::kNone, false, 0},
+      {"causal", MaskKind::kNone, true, 0},
+      {"masked", MaskKind::kAdded, false, 0},
+      {"masked by bools", MaskKind::kBool, false, 0},
+      {"dropout", MaskKind::kNone, false, 0.5},
+      {"masked dropout", MaskKind::kAdded, false, 0.25},
+      {"dropout masked by bools", MaskKind::kBool, false, 0.25},
+      {"causal dropout", MaskKind::kNone, true, 0.5}};
   return all;
 }
 
 Mask mask_of(const Inputs& x, const Form& form) {
-  return form.masked ? Mask(x.mask) : Mask();
+  switch (form.mask) {
+    case MaskKind::kNone:
+      break;
+    case MaskKind::kAdded:
+      return x.mask;
+    case MaskKind::kBool:
+      return x.mask.gt(0);
+  }
+  return std::nullopt;
 }
 
 at::Tensor attend(const Inputs& x, const Form& form) {
@@ -131,7 +146,7 @@ void expect_told(
     const Layouts& on, const Form& form, Tell tell, Run run, int64_t& silent) {
   SCOPED_TRACE(text_of(on, form));
   const Inputs x = cut_inputs(on);
-  CommLog log;
+  CommLog log;  // a mask of bools is made without communication
   const std::string told = tell(x, form);
   EXPECT_EQ(log.count(), 0) << "explain() communicated";
   const at::Tensor got = run(x, form);

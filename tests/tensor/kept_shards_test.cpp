@@ -120,6 +120,11 @@ TEST(Squeeze, ShowsTheMemoryOfTheShard) {
     auto out = cut_of(counting({4, 6}), mesh_of({4}), "S(0)");
     at::squeeze_copy_out(out, x);
     EXPECT_TRUE(same(out, counting({4, 6}) * 10 + 1));
+    EXPECT_EQ(placed(out), "S(0)");
+    auto turned = cut_of(counting({6, 1, 4}), mesh_of({4}), "S(2)");
+    at::permute_copy_out(turned, x, {2, 1, 0});
+    EXPECT_TRUE(same(turned, testing::plain(x).permute({2, 1, 0})));
+    EXPECT_EQ(placed(turned), "S(2)");
   });
 }
 
@@ -243,8 +248,9 @@ TEST(ForeachMax, TakesIntegersAndBools) {
       EXPECT_TRUE(same(got[i], want[i])) << i;
     }
     EXPECT_ERROR(
-        "max()", at::_foreach_max(
-                     list_on(mesh, "S(0)", {counting({0}), counting({4})})));
+        "maximum of an empty tensor",
+        at::_foreach_max(
+            list_on(mesh, "S(0)", {counting({0}), counting({4})})));
   });
 }
 

@@ -20,11 +20,13 @@ void add_zeros_rows(const RuleCall& call, Rows& rows) {
   }
 }
 
+constexpr ReduceOp kAllReduceOps[] = {
+    ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin,
+    ReduceOp::kProduct};
+
 void add_cast_rows(
     c10::ScalarType from, c10::ScalarType to, size_t operands, Rows& rows) {
-  for (const ReduceOp op :
-       {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin,
-        ReduceOp::kProduct}) {
+  for (const ReduceOp op : kAllReduceOps) {
     const bool ordered = op == ReduceOp::kMax || op == ReduceOp::kMin;
     if (from == to ||
         (ordered ? keeps_order(from, to)
@@ -41,11 +43,11 @@ void add_overwritten_rows(const RuleCall& call, Rows& rows) {
   add_cast_rows(call.operand(1).dtype, call.operand(0).dtype, 1, cast);
   for (const Row& row : cast.rows()) {
     rows.add(row.outputs, Cells{Cell(), row.operands[0]});
-    rows.add(row.outputs, Cells{row.operands[0], row.operands[0]});
+    for (const ReduceOp op : kAllReduceOps) {
+      rows.add(row.outputs, Cells{Cell::partial(op), row.operands[0]});
+    }
   }
-  for (const ReduceOp op :
-       {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin,
-        ReduceOp::kProduct}) {
+  for (const ReduceOp op : kAllReduceOps) {
     rows.add({Cell()}, {Cell::partial(op), Cell()});
   }
 }

@@ -48,11 +48,12 @@ void rrelu_kernel(const OpCall& call);
 /// Returns the placements of the results of rrelu: those of self, unless it has
 /// addends.
 std::optional<Placements> placements_of_rrelu(const OpCall& call);
-// sample_ops.cpp: by rejection, or not element by element
+// sample_ops.cpp: by rejection
 void gamma_kernel(const OpCall& call);
 void poisson_kernel(const OpCall& call);
 void binomial_kernel(const OpCall& call);
 void dirichlet_kernel(const OpCall& call);
+// row_ops.cpp: from whole rows
 void multinomial_kernel(const OpCall& call);
 /// Returns the placements in which multinomial() samples the rows of its
 /// weights apart; nothing where it needs all of them.
