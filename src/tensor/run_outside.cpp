@@ -96,7 +96,8 @@ void check_returns_tensors(const OpCall& call) {
   }
 }
 
-// LibTorch has no meta kernel for where(), nor for what is made of it.
+// LibTorch has no meta kernel for where(), for what is made of it, and for
+// logical_not(); attention calls them all.
 at::Tensor result_without_meta_kernel(const OpCall& call) {
   const std::string name = full_name(call.op().operator_name());
   const auto tensor = [&](size_t i) { return call.argument(i).toTensor(); };
@@ -108,6 +109,9 @@ at::Tensor result_without_meta_kernel(const OpCall& call) {
     return made(
         tensor(0).sizes(),
         dtype.isNone() ? tensor(0).scalar_type() : dtype.toScalarType());
+  }
+  if (name == "aten::logical_not") {
+    return made(tensor(0).sizes(), at::kBool);
   }
   if (name == "aten::where.self") {
     const auto shape = at::infer_size(tensor(1).sizes(), tensor(2).sizes());
