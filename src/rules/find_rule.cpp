@@ -110,11 +110,14 @@ const Rule* foreach_rule(const RuleTable& table, const Name& name) {
   } else if (overload == "out") {
     overload.clear();
   }
-  const std::string base = name.base.substr(0, prefix) +
-                           "::" + name.base.substr(prefix + kPrefix.size());
-  for (const std::string& scalar : scalar_overloads(overload)) {
-    if (const Rule* rule = own_rule(table, {base, scalar})) {
-      return rule;
+  // ATen has the single form of some among its linear algebra.
+  for (const char* space : {"::", "::linalg__"}) {
+    const std::string base = name.base.substr(0, prefix) + space +
+                             name.base.substr(prefix + kPrefix.size());
+    for (const std::string& scalar : scalar_overloads(overload)) {
+      if (const Rule* rule = own_rule(table, {base, scalar})) {
+        return rule;
+      }
     }
   }
   return nullptr;

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 #include <tensor/decompositions.h>
+#include <tensor/local_views.h>
 #include <tensor/movement.h>
 #include <tensor/ruled_call.h>
 #include <tensor/ways.h>
@@ -205,15 +206,27 @@ class Decider {
     drop_turns(self.target);
     decision_->views = layout.results;
     decision_->local_arguments = layout.local_arguments;
+    if (mesh_.coordinate() && !rule.local.empty()) {
+      Layout shown(ruled.call().self().shape.vec(), mesh_shape(), self.target);
+      decision_->kernel = local_view_kernel(rule, shown, *mesh_.coordinate());
+      decision_->layouts.push_back(std::move(shown));
+    }
     for (size_t o = 0; o < return_count(); ++o) {
       std::vector<OutputPlan> plans;
       for (const ViewResult& result : layout.results) {
-        plans.push_back(
-            {result.placements,
-             std::vector<int64_t>(result.placements.size(), 0)});
+        plans.push_back({result.placements, cut_sizes(result)});
       }
       decision_->outputs.push_back(std::move(plans));
     }
+  }
+
+  static std::vector<int64_t> cut_sizes(const ViewResult& result) {
+    std::vector<int64_t> sizes;
+    for (const Placement& p : result.placements) {
+      sizes.push_back(
+          p.is_shard() ? result.shape[static_cast<size_t>(p.dim())] : 0);
+    }
+    return sizes;
   }
 
   // Without one of the cuts of a tensor dim the turns of the others are wrong.

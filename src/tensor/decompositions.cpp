@@ -18,6 +18,8 @@ const Decompositions& table() {
     add_scan_decompositions(*made);
     add_layer_norm_decompositions(*made);
     add_batch_norm_decompositions(*made);
+    add_batch_norm_update_decompositions(*made);
+    add_foreach_decompositions(*made);
     add_loss_decompositions(*made);
     add_nll_decompositions(*made);
     add_comparison_decompositions(*made);

@@ -113,7 +113,7 @@ DecisionPtr decide_checked(const OpCall& call, const OpTraits& traits) {
   TORCH_INTERNAL_ASSERT(
       call.mesh() != nullptr, call.op().operator_name(),
       ": no argument is sharded");
-  return traits.special != nullptr ? special_decision() : decide(call, traits);
+  return has_own_way(call, traits) ? special_decision() : decide(call, traits);
 }
 
 // Note [A call that was met before]

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 #include <tensor/decompositions.h>
 #include <tensor/dispatch_cache.h>
+#include <tensor/random/table.h>
 #include <tensor/torch_compat.h>
 #include <tensor/ways.h>
 #include <tessera/layout/notation.h>
@@ -101,7 +102,7 @@ void DryRun::stop(std::string why) {
 
 void DryRun::take(const OpCall& call, const OpTraits& traits) {
   DryCall dry{call.describe(), &call.schema(), Way::kSpecial, {}, {}, {}};
-  if (traits.special != nullptr) {
+  if (has_own_way(call, traits)) {
     dry.reason = "a kernel of its own";
     dry.moves = moves_of(call, traits, Decision{.way = Way::kSpecial});
   } else {

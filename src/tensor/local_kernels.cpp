@@ -9,6 +9,7 @@
 #include <rules/rule_entry.h>
 #include <tensor/decompositions/cut_call.h>
 #include <tensor/local_lookup.h>
+#include <tensor/local_views.h>
 
 namespace tessera::detail {
 
@@ -116,6 +117,7 @@ constexpr Entry kTable[] = {
     {"lookup", local_lookup},
     {"bags", local_bags},
     {"convolution", local_convolution},
+    {"squeeze", local_squeeze},
 };
 
 }  // namespace

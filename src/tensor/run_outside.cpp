@@ -1,3 +1,5 @@
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
@@ -94,6 +96,45 @@ void check_returns_tensors(const OpCall& call) {
   }
 }
 
+// LibTorch has no meta kernel for where(), for what is made of it, and for
+// logical_not(); attention calls them all.
+at::Tensor result_without_meta_kernel(const OpCall& call) {
+  const std::string name = full_name(call.op().operator_name());
+  const auto tensor = [&](size_t i) { return call.argument(i).toTensor(); };
+  const auto made = [](at::IntArrayRef shape, at::ScalarType dtype) {
+    return at::empty(shape, at::TensorOptions(dtype).device(at::kMeta));
+  };
+  if (name == "aten::_safe_softmax") {
+    const c10::IValue& dtype = call.argument(2);
+    return made(
+        tensor(0).sizes(),
+        dtype.isNone() ? tensor(0).scalar_type() : dtype.toScalarType());
+  }
+  if (name == "aten::logical_not") {
+    return made(tensor(0).sizes(), at::kBool);
+  }
+  if (name == "aten::where.self") {
+    const auto shape = at::infer_size(tensor(1).sizes(), tensor(2).sizes());
+    at::native::ResultTypeState types;
+    types = at::native::update_result_type_state(tensor(1), types);
+    types = at::native::update_result_type_state(tensor(2), types);
+    return made(
+        at::infer_size(tensor(0).sizes(), shape),
+        at::native::result_type(types));
+  }
+  return {};
+}
+
+// Runs on the meta device only.
+std::vector<at::Tensor> run_on_meta(const OpCall& call) {
+  const at::Tensor known = result_without_meta_kernel(call);
+  if (!known.defined()) {
+    return run_for_shapes(call, StandIn::kMeta);
+  }
+  call.finish(known);
+  return {};
+}
+
 // Runs on the meta device; else on ones, which are weights and counts too; else
 // on zeros, which are places: offsets, ids.
 std::vector<at::Tensor> run_for_shapes_or_values(const OpCall& call) {
@@ -131,11 +172,12 @@ class ResultPlacements {
  public:
   ResultPlacements(const OpCall& call, const OpTraits& traits)
       : mesh_(*call.mesh()) {
-    if (traits.special != nullptr) {
-      common_ = common_spec(call, traits);
-    } else {
+    if (!has_own_way(call, traits)) {
       decision_ = decide(call, traits);
+      return;
     }
+    drawn_ = traits.is_random ? drawn_placements(call) : std::nullopt;
+    common_ = common_spec(call, traits);
   }
 
   Placements of(const at::Tensor& t, size_t result, size_t element) const {
@@ -146,12 +188,16 @@ class ResultPlacements {
       }
       return placements;
     }
+    if (drawn_) {
+      return *drawn_;
+    }
     const bool cut = common_ && t.sizes() == at::IntArrayRef(common_->shape());
     return cut ? common_->placements() : replicated(mesh_);
   }
 
  private:
   const DeviceMesh mesh_;
+  std::optional<Placements> drawn_;
   SpecPtr common_;
   DecisionPtr decision_;
 };
@@ -164,15 +210,14 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
     skip_random(call);
   }
   check_returns_tensors(call);
-  if (traits.special == nullptr &&
+  if (!has_own_way(call, traits) &&
       decide(call, traits)->way == Way::kByOthers) {
     return traits.decomposition->run(call);
   }
   const ResultPlacements placements(call, traits);
   const std::vector<at::Tensor> written = call.written();
   const std::vector<at::Tensor> values =
-      may_compute ? run_for_shapes_or_values(call)
-                  : run_for_shapes(call, StandIn::kMeta);
+      may_compute ? run_for_shapes_or_values(call) : run_on_meta(call);
   for (size_t i = 0; i < written.size(); ++i) {
     const at::Tensor& t = written[i];
     if (is_sharded(t) && t.sizes() != values[i].sizes()) {

@@ -18,6 +18,11 @@ void detach_kernel(const OpCall& call) {
   call.finish(wrap_shared(call.argument(0).toTensor()));
 }
 
+// detach_: autograd has forgotten the history, and nothing else changes.
+void same_kernel(const OpCall& call) {
+  call.finish(call.argument(0).toTensor());
+}
+
 // Writes `value`, plain and whole, or sharded in any way, into a shard.
 void copy_into(const at::Tensor& self, const at::Tensor& value) {
   const DTensorSpec& spec = spec_of(self);
@@ -310,6 +315,7 @@ struct Entry {
 constexpr Entry kTable[] = {
     {"aten::detach", detach_kernel, nullptr, true},
     {"aten::alias", detach_kernel, nullptr, true},
+    {"aten::detach_", same_kernel, nullptr, true},
     {"aten::copy_", copy_kernel, copy_moves},
     {"aten::set_.source_Tensor", set_kernel, copy_moves},
     {"aten::is_same_size", is_same_size_kernel, nullptr, true},

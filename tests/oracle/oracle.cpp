@@ -4,6 +4,7 @@
 
 #include <oracle/execution.h>
 #include <tensor/decision.h>
+#include <tensor/local_views.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera::oracle {
@@ -188,6 +189,9 @@ Outcome try_view(
         [&](const Coordinate& coordinate, detail::Decision& decision) {
           decision.local_arguments =
               call.found().rule->view(view, mesh, &coordinate).local_arguments;
+          decision.layouts.emplace_back(operands[0].shape.vec(), mesh, target);
+          decision.kernel = detail::local_view_kernel(
+              *call.found().rule, decision.layouts[0], coordinate);
         });
     const size_t count = execution.elements(0);
     if (count != layout.results.size()) {

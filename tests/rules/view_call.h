@@ -33,12 +33,14 @@ struct Case {
   c10::ScalarType dtype = c10::ScalarType::Long;
 };
 
+inline const detail::Rule& rule_of(const std::string& name) {
+  return *detail::find_rule(rules(), schema_of(name), [](const std::string&) {
+            return std::vector<const c10::FunctionSchema*>{};
+          }).rule;
+}
+
 inline ViewLayout layout_of(const Case& c, const List* coordinate) {
   const c10::FunctionSchema& schema = schema_of(c.name);
-  const detail::Rule* rule =
-      detail::find_rule(rules(), schema, [](const std::string&) {
-        return std::vector<const c10::FunctionSchema*>{};
-      }).rule;
   Operand operand;
   operand.shape = c.shape;
   operand.strides = c.strides;
@@ -47,7 +49,7 @@ inline ViewLayout layout_of(const Case& c, const List* coordinate) {
   operand.placements = &c.placements;
   std::vector<c10::IValue> arguments{c10::IValue()};
   arguments.insert(arguments.end(), c.arguments.begin(), c.arguments.end());
-  return rule->view(
+  return rule_of(c.name).view(
       RuleCall(schema, arguments, operand), MeshShape(c.mesh), coordinate);
 }
 

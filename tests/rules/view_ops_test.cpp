@@ -38,6 +38,27 @@ std::vector<at::Tensor> run(
                              : stack[0].toTensorVector();
 }
 
+// Runs a call on a shard of `whole` as its rule says: by the operator, or by
+// the kernel "squeeze", which drops the dims that have one index in the whole.
+std::vector<at::Tensor> run_on_shard(
+    const Call& call, const at::Tensor& whole, const at::Tensor& mine,
+    const Arguments& arguments) {
+  const std::string& kernel = rule_of(call.name).local;
+  if (kernel.empty()) {
+    return run(call, mine, arguments);
+  }
+  EXPECT_EQ(kernel, "squeeze") << call.name;
+  List dims;
+  for (int64_t d = 0; d < whole.dim(); ++d) {
+    const bool named =
+        arguments.empty() || wrap_dim(arguments[0].toInt(), whole.dim()) == d;
+    if (named && whole.size(d) == 1) {
+      dims.push_back(d);
+    }
+  }
+  return {mine.squeeze(dims)};
+}
+
 Arguments with_defaults(const Call& call) {
   Arguments arguments = call.arguments;
   const auto& all = schema_of(call.name).arguments();
@@ -103,7 +124,8 @@ void check(
     }
     const at::Tensor mine =
         dense_shard(base, order, mesh, kept(c, layout), coordinate);
-    const std::vector<at::Tensor> got = run(call, mine, arguments);
+    const std::vector<at::Tensor> got =
+        run_on_shard(call, whole, mine, arguments);
     ASSERT_EQ(got.size(), expected.size()) << describe(c);
     for (size_t i = 0; i < expected.size(); ++i) {
       const at::Tensor wanted =

@@ -60,32 +60,51 @@ Json decided(const JsonCall& made, const DecisionPtr& decision) {
   return {{"used", used}, {"out", out}, {"reason", decision->reason}};
 }
 
+// An operand of a call, before the call, which may change it.
+struct Given {
+  size_t argument;
+  SpecPtr spec;
+};
+
+std::vector<Given> operands_of(const torch::jit::Stack& stack) {
+  std::vector<Given> operands;
+  for (size_t i = 0; i < stack.size(); ++i) {
+    detail::for_each_tensor(stack[i], [&](const at::Tensor& t) {
+      if (detail::is_sharded(t)) {
+        operands.push_back({i, detail::meta_of(t).spec});
+      }
+    });
+  }
+  return operands;
+}
+
 // An operand is used as it was given unless a call moves a tensor of its shape
-// and placements.
-Json used_in(const detail::DryRun& run, const DTensorSpec& spec) {
+// and placements; the call itself says which argument it moves.
+Json used_in(
+    const detail::DryRun& run, const c10::FunctionSchema& schema,
+    const Given& given) {
   for (const detail::DryCall& call : run.calls()) {
     for (const detail::Move& move : call.moves) {
       // Calls that are made of others have no targets of their own.
-      if (!move.target.empty() && move.source->shape() == spec.shape() &&
-          move.source->placements() == spec.placements()) {
+      if (!move.target.empty() &&
+          (call.schema != &schema || move.argument == given.argument) &&
+          move.source->shape() == given.spec->shape() &&
+          move.source->placements() == given.spec->placements()) {
         return text_of(move.target);
       }
     }
   }
-  return text_of(spec.placements());
+  return text_of(given.spec->placements());
 }
 
 // The operator is made of others, or has a kernel of its own.
 Json dry_run(const c10::OperatorHandle& op, JsonCall& made) {
-  std::vector<SpecPtr> specs;  // before the call, which may change them
-  for (const at::Tensor& t : made.tensors()) {
-    specs.push_back(detail::meta_of(t).spec);
-  }
+  const std::vector<Given> operands = operands_of(made.stack());
   detail::DryRun run;
   run.make(op, made.stack());
   Json used = Json::array(), out = Json::array(), calls = Json::array();
-  for (const SpecPtr& spec : specs) {
-    used.push_back(used_in(run, *spec));
+  for (const Given& given : operands) {
+    used.push_back(used_in(run, op.schema(), given));
   }
   for (const detail::DryCall& call : run.calls()) {
     calls.push_back(call.text + ": " + call.reason);

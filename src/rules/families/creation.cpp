@@ -20,17 +20,35 @@ void add_zeros_rows(const RuleCall& call, Rows& rows) {
   }
 }
 
+constexpr ReduceOp kAllReduceOps[] = {
+    ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin,
+    ReduceOp::kProduct};
+
 void add_cast_rows(
     c10::ScalarType from, c10::ScalarType to, size_t operands, Rows& rows) {
-  for (const ReduceOp op :
-       {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin,
-        ReduceOp::kProduct}) {
+  for (const ReduceOp op : kAllReduceOps) {
     const bool ordered = op == ReduceOp::kMax || op == ReduceOp::kMin;
     if (from == to ||
         (ordered ? keeps_order(from, to)
                  : op != ReduceOp::kProduct && keeps_sums(from, to))) {
       rows.add(Cells{Cell::partial(op)}, Cells(operands, Cell::partial(op)));
     }
+  }
+}
+
+// The values of operand 1 in the shape and type of operand 0, whose own values
+// nobody reads.
+void add_overwritten_rows(const RuleCall& call, Rows& rows) {
+  Rows cast;
+  add_cast_rows(call.operand(1).dtype, call.operand(0).dtype, 1, cast);
+  for (const Row& row : cast.rows()) {
+    rows.add(row.outputs, Cells{Cell(), row.operands[0]});
+    for (const ReduceOp op : kAllReduceOps) {
+      rows.add(row.outputs, Cells{Cell::partial(op), row.operands[0]});
+    }
+  }
+  for (const ReduceOp op : kAllReduceOps) {
+    rows.add({Cell()}, {Cell::partial(op), Cell()});
   }
 }
 
@@ -42,6 +60,7 @@ void add_copies(RuleTable& t) {
   t.pointwise({"aten::_to_copy"}).also([](const RuleCall& call, Rows& rows) {
     add_cast_rows(call.self().dtype, asked_dtype(call, call.self()), 1, rows);
   });
+  t.pointwise({"aten::copy"}).also(add_overwritten_rows);
   // Every list element takes the values of one of the other list.
   t.pointwise({"aten::_foreach_copy"})
       .also([](const RuleCall& call, Rows& rows) {

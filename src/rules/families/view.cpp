@@ -99,8 +99,8 @@ ViewLayout t_view(
 }
 
 // The local call drops every dim that it names and that has one index there. A
-// dim that is longer must not have one index on some rank only, unless the call
-// can name the others alone.
+// dim that is longer may have one index on some rank only: a list names the
+// others alone there, and other forms have a kernel that does (local_views.h).
 ViewLayout squeeze_view(
     const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
   ViewMaker view(call, mesh);
@@ -116,12 +116,6 @@ ViewLayout squeeze_view(
     (named[at(d)] && view.size(d) == 1 ? squeezed : kept).push_back(d);
   }
   const bool names_list = is_named && !call.argument("dim").isInt();
-  for (const int64_t d : kept) {
-    if (named[at(d)] && !names_list && view.is_cut(d) &&
-        view.can_have_length(d, 1)) {
-      view.drop_cuts(d);
-    }
-  }
   add_picked(view, kept);
   if (names_list && view.has_cuts()) {
     view.local_argument("dim", squeezed);
@@ -340,9 +334,8 @@ void add_view_rules(RuleTable& t) {
   t.view({"aten::permute"}, permute_view);
   t.view({"aten::transpose.int"}, transpose_view);
   t.view({"aten::t"}, t_view);
-  t.view(
-      {"aten::squeeze", "aten::squeeze.dim", "aten::squeeze.dims"},
-      squeeze_view);
+  t.view({"aten::squeeze", "aten::squeeze.dim"}, squeeze_view).local("squeeze");
+  t.view({"aten::squeeze.dims"}, squeeze_view);
   t.view({"aten::unsqueeze"}, unsqueeze_view);
   t.view({"aten::slice.Tensor"}, slice_view);
   t.view({"aten::select.int"}, select_view);

@@ -1,7 +1,6 @@
 #include <rules/families/view_layout.h>
 
 #include <algorithm>
-#include <set>
 
 #include <c10/util/Exception.h>
 
@@ -53,21 +52,6 @@ bool ViewMaker::has_cuts() const {
 
 Layout ViewMaker::layout() const {
   return Layout(shape(), mesh_, placements_);
-}
-
-bool ViewMaker::can_have_length(int64_t dim, int64_t length) const {
-  std::set<int64_t> lengths{size(dim)};
-  for (const int64_t m : cuts(dim)) {
-    std::set<int64_t> parts;
-    for (const int64_t whole : lengths) {
-      for (int64_t r = 0; r < mesh_.size(m); ++r) {
-        parts.insert(total_length(cut_runs(
-            placements_[static_cast<size_t>(m)], whole, mesh_.size(m), r)));
-      }
-    }
-    lengths = std::move(parts);
-  }
-  return lengths.count(length) > 0;
 }
 
 // Turns and ragged lengths count on the other cuts of their dim, so those go

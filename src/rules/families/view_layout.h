@@ -46,8 +46,6 @@ class ViewMaker {
   bool has_cuts() const;
   /// Returns the operand's layout with everything that was dropped replicated.
   Layout layout() const;
-  /// Tells whether some coordinate holds `length` indices of a dim.
-  bool can_have_length(int64_t dim, int64_t length) const;
 
   /// Says that the operand must be replicated on a mesh dim.
   void drop(int64_t mesh_dim);

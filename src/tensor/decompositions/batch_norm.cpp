@@ -1,9 +1,17 @@
 // Batch norm in training whose batch or spatial dims are cut: the statistics of
-// all ranks by two small all_reduces, the two sums of the gradient by one.
+// all ranks by two small all_reduces, the two sums of the gradient by one. And
+// batch norm of cut channels whose running statistics are not cut with them.
+#include <algorithm>
+#include <tuple>
+
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/stack.h>
-#include <tensor/decompositions/cut_call.h>
+#include <c10/util/accumulate.h>
 #include <tensor/decompositions/families.h>
+#include <tensor/decompositions/running_statistics.h>
+#include <tensor/movement.h>
 #include <tensor/strides.h>
 
 namespace tessera::detail {
@@ -31,26 +39,86 @@ at::Tensor spread(const at::Tensor& t, int64_t ndim) {
   return t.reshape(shape);
 }
 
-// running = (1 - momentum) * running + momentum * value, in this rank's shard.
+// running = (1 - momentum) * running + momentum * value, in this rank's part.
 void update_running(
-    CutCall& cut, const char* name, const Placements& placements,
-    const at::Tensor& value) {
-  const at::Tensor running = cut.optional_tensor(name);
-  const at::Tensor local = cut.shard(name, running, placements);
-  if (!local.defined()) {
-    return;
+    const CutCall& cut, const at::Tensor& running, const at::Tensor& value) {
+  if (running.defined()) {
+    const double momentum = cut.argument("momentum").toDouble();
+    running.mul_(1 - momentum)
+        .add_(
+            value.reshape(running.sizes()).to(running.scalar_type()), momentum);
   }
-  const double momentum = cut.argument("momentum").toDouble();
-  local.mul_(1 - momentum)
-      .add_(value.reshape(local.sizes()).to(local.scalar_type()), momentum);
-  after_write(running);
+}
+
+// The spec of the saved statistics, which exist in training only.
+SpecPtr saved_spec(const CutCall& cut, const Reduced& r) {
+  const at::Tensor weight = cut.optional_tensor("weight");
+  const c10::ScalarType dtype =
+      weight.defined() ? weight.scalar_type() : r.kept->dtype();
+  return cut.argument("training").toBool()
+             ? with_dtype(*r.dropped, dtype)
+             : DTensorSpec::make(
+                   cut.mesh(), replicated(cut.mesh()), {0}, dtype);
+}
+
+// Leaves the results of a forward call: y() and the saved statistics, of which
+// this rank's parts are given.
+template <class F>
+void finish_forward(
+    const CutCall& cut, const Reduced& r, F y, const at::Tensor& mean,
+    const at::Tensor& rstd) {
+  const at::Tensor input = cut.tensor("input");
+  const SpecPtr saved = saved_spec(cut, r);
+  const auto statistic = [&](const at::Tensor& t) {
+    return cut.wrap(saved, [&] {
+      return t.reshape(saved->local_shape()).to(saved->dtype());
+    });
+  };
+  cut.finish(
+      {cut.wrap(
+           with_placements(*cut.spec(input), r.operand, input.scalar_type()),
+           y),
+       statistic(mean), statistic(rstd)});
+}
+
+// Where no rank needs statistics of another, the operator runs on the shards.
+// Its kernels fail on empty ones.
+void batch_norm_of_shards(CutCall& cut, const Reduced& r) {
+  const Placements& of_channels = r.dropped->placements();
+  const auto operand = [&](const char* name, const Placements& placements) {
+    return cut.shard(name, cut.optional_tensor(name), placements);
+  };
+  const at::Tensor x = operand("input", r.operand);
+  const at::Tensor w = operand("weight", of_channels);
+  const at::Tensor b = operand("bias", of_channels);
+  RunningStatistics running(cut, of_channels);
+  const bool training = cut.argument("training").toBool();
+  at::Tensor y, mean, rstd;
+  if (cut.computes()) {
+    y = x;
+    mean = rstd = at::empty({0}, x.options());
+    if (x.numel() > 0) {
+      std::tie(y, mean, rstd) = at::native_batch_norm(
+          x, w, b, running.mean(), running.variance(), training,
+          cut.argument("momentum").toDouble(), cut.argument("eps").toDouble());
+    }
+    mean = training ? mean : at::empty({0}, x.options());
+    rstd = training ? rstd : mean;
+  }
+  if (training) {
+    running.write_back();
+  }
+  finish_forward(
+      cut, r, [&] { return y; }, mean, rstd);
 }
 
 void batch_norm(const OpCall& call) {
   CutCall cut(call);
   const at::Tensor input = cut.tensor("input");
-  const at::Tensor weight = cut.optional_tensor("weight");
   const Reduced r = channels_of(*cut.spec(input));
+  if (r.over.empty() || !cut.argument("training").toBool()) {
+    return batch_norm_of_shards(cut, r);
+  }
   const Placements& of_channels = r.dropped->placements();
   const c10::ScalarType computed = r.kept->dtype();
   const auto count = static_cast<double>(r.count);
@@ -72,30 +140,20 @@ void batch_norm(const OpCall& call) {
         rest = x - mean;
         return rest.square().sum(r.dims, /*keepdim=*/true).div_(count);
       });
+  RunningStatistics running(cut, of_channels);
   if (cut.computes()) {
     rstd = variance.add(cut.argument("eps").toDouble()).rsqrt_();
+    update_running(cut, running.mean(), mean);
+    update_running(cut, running.variance(), variance * (count / (count - 1)));
   }
-  update_running(cut, "running_mean", of_channels, mean);
-  update_running(
-      cut, "running_var", of_channels,
-      cut.computes() ? variance * (count / (count - 1)) : variance);
-  const SpecPtr saved = with_dtype(
-      *r.dropped, weight.defined() ? weight.scalar_type() : computed);
-  const auto statistic = [&](const at::Tensor& t) {
-    return cut.wrap(saved, [&] {
-      return t.reshape(saved->local_shape()).to(saved->dtype());
-    });
+  running.write_back();
+  const auto normalized = [&] {
+    at::Tensor y = rest.mul_(rstd);
+    y = w.defined() ? y.mul_(w) : y;
+    y = b.defined() ? y.add_(b) : y;
+    return y.to(input.scalar_type());
   };
-  cut.finish(
-      {cut.wrap(
-           with_placements(*cut.spec(input), r.operand, input.scalar_type()),
-           [&] {
-             at::Tensor y = rest.mul_(rstd);
-             y = w.defined() ? y.mul_(w) : y;
-             y = b.defined() ? y.add_(b) : y;
-             return y.to(input.scalar_type());
-           }),
-       statistic(mean), statistic(rstd)});
+  finish_forward(cut, r, normalized, mean, rstd);
 }
 
 // dx = rstd * w * (g - mean(g) - y * mean(g * y)) with y the normalized input.
@@ -164,11 +222,23 @@ bool is_contiguous(const Operand& t) {
 bool lies_by_channel(const Operand& running, const Placements& input) {
   for (size_t m = 0; m < input.size() && running.defined; ++m) {
     const Placement& p = (*running.placements)[m];
-    if (input[m] == Shard(1) ? p != Shard(0) : !p.is_replicate()) {
+    if (input[m].is_shard(1) ? input[m] != Shard(1) || p != Shard(0)
+                             : !p.is_replicate()) {
       return false;
     }
   }
   return true;
+}
+
+bool has_addends(const Operand& t) {
+  return t.defined && std::any_of(
+                          t.placements->begin(), t.placements->end(),
+                          [](const Placement& p) { return p.is_partial(); });
+}
+
+bool is_plain_image(const Operand& x) {
+  return x.ndim() > 1 && c10::isFloatingType(x.dtype) && is_contiguous(x) &&
+         c10::multiply_integers(x.shape) > 0;
 }
 
 bool cuts_what_is_averaged(const Operand& x) {
@@ -176,15 +246,22 @@ bool cuts_what_is_averaged(const Operand& x) {
   for (const Placement& p : *x.placements) {
     cut = cut || (p.is_shard() && p.dim() != 1);
   }
-  return cut && x.ndim() > 1 && c10::isFloatingType(x.dtype) &&
-         is_contiguous(x);
+  return cut && is_plain_image(x);
 }
 
+// A rule serves channels that are cut and nothing else, unless statistics have
+// to be cut with them, and written where they lie.
 bool forward_is_cut(const RuleCall& call) {
   const Operand& x = call.self();
-  return call.boolean("training") && cuts_what_is_averaged(x) &&
-         lies_by_channel(call.operand(3), *x.placements) &&
-         lies_by_channel(call.operand(4), *x.placements);
+  const Operand& mean = call.operand(3);
+  const Operand& variance = call.operand(4);
+  if (!is_plain_image(x) || !cuts_any(*x.placements) || has_addends(mean) ||
+      has_addends(variance)) {
+    return false;
+  }
+  return (call.boolean("training") && cuts_what_is_averaged(x)) ||
+         !lies_by_channel(mean, *x.placements) ||
+         !lies_by_channel(variance, *x.placements);
 }
 bool backward_is_cut(const RuleCall& call) {
   return call.boolean("train") && cuts_what_is_averaged(call.operand(1)) &&
@@ -194,7 +271,10 @@ bool backward_is_cut(const RuleCall& call) {
 }  // namespace
 
 void add_batch_norm_decompositions(Decompositions& all) {
-  all.push_back({"aten::native_batch_norm", forward_is_cut, batch_norm});
+  for (const char* name :
+       {"aten::native_batch_norm", "aten::_native_batch_norm_legit"}) {
+    all.push_back({name, forward_is_cut, batch_norm});
+  }
   all.push_back(
       {"aten::native_batch_norm_backward", backward_is_cut,
        batch_norm_backward});

@@ -16,6 +16,8 @@ void add_extreme_decompositions(Decompositions& all);
 void add_scan_decompositions(Decompositions& all);
 void add_layer_norm_decompositions(Decompositions& all);
 void add_batch_norm_decompositions(Decompositions& all);
+void add_batch_norm_update_decompositions(Decompositions& all);
+void add_foreach_decompositions(Decompositions& all);
 void add_loss_decompositions(Decompositions& all);
 void add_nll_decompositions(Decompositions& all);
 void add_comparison_decompositions(Decompositions& all);

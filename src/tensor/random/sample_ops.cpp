@@ -1,17 +1,10 @@
-// Random operators by rejection, which the host computes for every device, and
-// those whose results depend on a whole row of their tensor.
+// Random operators by rejection, which the host computes for every device.
 #include <algorithm>
 #include <vector>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/argsort.h>
-#include <ATen/ops/cumsum.h>
-#include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/minimum.h>
-#include <ATen/ops/searchsorted.h>
-#include <ATen/ops/topk.h>
 #include <tensor/movement.h>
 #include <tensor/random/random_call.h>
 #include <tensor/random/reject.h>
@@ -20,8 +13,6 @@
 namespace tessera::detail {
 
 namespace {
-
-using Kind = Distribution::Kind;
 
 // The spec in which values of `like` are drawn, Partial resolved; none for a
 // plain tensor.
@@ -108,65 +99,6 @@ void normalise_rows(const at::Tensor& rows) {
   }
 }
 
-at::Tensor plain_value(const at::Tensor& t) {
-  return is_sharded(t) ? replicated_value(t) : t;
-}
-
-// A plain result that all ranks hold, as the call's tensors are.
-at::Tensor replicated_result(const OpCall& call, const at::Tensor& value) {
-  const DeviceMesh* mesh = call.mesh();
-  return mesh != nullptr ? wrap_replicated(value, *mesh) : value;
-}
-
-// With replacement: the first place at which the running sum exceeds a uniform.
-at::Tensor sample_with_replacement(
-    const at::Tensor& weights, int64_t samples, PhiloxKey key) {
-  const at::Tensor sums = weights.cumsum(-1);
-  std::vector<int64_t> shape = weights.sizes().vec();
-  shape.back() = samples;
-  const at::Tensor u = draw_values(
-      Extent(shape), at::kDouble, weights.device(), {.kind = Kind::kUniform},
-      key);
-  const at::Tensor total = sums.narrow(-1, weights.size(-1) - 1, 1);
-  const at::Tensor found =
-      at::searchsorted(sums, u.mul(total), /*out_int32=*/false, /*right=*/true);
-  // A product that rounds up to the total means the last weight that counts.
-  const at::Tensor last =
-      at::searchsorted(sums, total.contiguous(), false, /*right=*/false);
-  return at::minimum(found, last);
-}
-
-// Without: the places of the largest weight / exponential.
-at::Tensor sample_without_replacement(
-    const at::Tensor& weights, int64_t samples, PhiloxKey key) {
-  const at::Tensor q = draw_values(
-      Extent(weights.sizes()), at::kDouble, weights.device(),
-      {.kind = Kind::kExponential, .a = 1}, key);
-  return std::get<1>(at::topk(at::div(weights, q), samples, -1));
-}
-
-void check_weights(
-    const RandomCall& call, const at::Tensor& weights, int64_t samples,
-    bool replacement) {
-  call.check(
-      weights.dim() == 1 || weights.dim() == 2,
-      "the weights must have 1 or 2 dims; got ", weights.dim());
-  call.check(samples > 0, "num_samples must be positive; got ", samples);
-  call.check(
-      replacement || samples <= weights.size(-1),
-      "without replacement there can be at most ", weights.size(-1),
-      " samples; got ", samples);
-  if (!weights.is_meta() && weights.numel() > 0) {
-    call.check(
-        weights.isfinite().all().item<bool>() &&
-            weights.ge(0).all().item<bool>(),
-        "the weights must be finite and not negative");
-    call.check(
-        weights.sum(-1).gt(0).all().item<bool>(),
-        "a row of weights must have a positive sum");
-  }
-}
-
 }  // namespace
 
 void gamma_kernel(const OpCall& call) {
@@ -230,39 +162,6 @@ void dirichlet_kernel(const OpCall& call) {
     return random.finish(plain);
   }
   random.finish(wrap(rows_are_whole ? plain : cut_shard(plain, *spec), spec));
-}
-
-void multinomial_kernel(const OpCall& call) {
-  const RandomCall random(call);
-  const at::Tensor weights =
-      plain_value(random.tensor("self")).to(at::kDouble).contiguous();
-  const int64_t samples = *random.integer("num_samples");
-  const bool replacement = random.find("replacement")->toBool();
-  check_weights(random, weights, samples, replacement);
-  const at::Tensor result =
-      replacement ? sample_with_replacement(weights, samples, random.key())
-                  : sample_without_replacement(weights, samples, random.key());
-  random.finish(replicated_result(call, result));
-}
-
-// randperm(n, out): the order of n random words.
-void randperm_kernel(const OpCall& call) {
-  const RandomCall random(call);
-  const int64_t n = *random.integer("n");
-  random.check(n >= 0, "n must not be negative; got ", n);
-  const at::Tensor out = random.tensor("out");
-  const c10::Device device =
-      is_sharded(out) ? meta_of(out).local.device() : out.device();
-  const at::Tensor order =
-      draw_permutation(n, random.key()).to(device, out.scalar_type());
-  random.finish(replicated_result(call, order));
-}
-
-at::Tensor draw_permutation(int64_t n, PhiloxKey key) {
-  const at::Tensor words = draw_values(
-      Extent(at::IntArrayRef(n)), at::kLong, at::kCPU,
-      {.kind = Kind::kInteger, .range = 0}, key);
-  return at::argsort(words, /*stable=*/true, /*dim=*/0);
 }
 
 }  // namespace tessera::detail

@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 #include <tensor/decision.h>
+#include <tensor/movement.h>
 #include <tensor/random/plain.h>
 #include <tensor/random/random_call.h>
 #include <tensor/ways.h>
@@ -152,8 +153,7 @@ bool reads_whole(const OpCall& call, const at::Tensor& t) {
     return t.dim() > 0 && is_sharded(t) &&
            !spec_of(t).layout().cuts(t.dim() - 1).empty();
   }
-  return is_drawn_by(call, multinomial_kernel) ||
-         listed_random_kernel(call.op().operator_name()) == nullptr;
+  return false;
 }
 
 // A second parameter comes to the layout of the first, or whole.
@@ -175,9 +175,54 @@ void list_binomial_moves(const OpCall& call, MoveList& list) {
   }
 }
 
+void list_multinomial_moves(const OpCall& call, MoveList& list) {
+  const at::Tensor& weights = call.argument(0).toTensor();
+  const auto rows = placements_of_rows(weights);
+  if (!rows) {
+    return list.value(0, weights);
+  }
+  const DeviceMesh& mesh = spec_of(weights).mesh();
+  list.shard(0, weights, *rows);
+  list.shard(
+      0, wrap_without_data(fault_spec(mesh, *rows), c10::Device(at::kCPU)),
+      replicated(mesh));
+  const std::vector<int64_t> shape{weights.size(0), call.argument(1).toInt()};
+  for (const at::Tensor& out : call.written()) {
+    if (out.sizes() == at::IntArrayRef(shape)) {
+      list.back(call.size() - 1, out, *rows);
+    }
+  }
+}
+
+// The noise is returned in the layout of self, or drawn in it and written.
+void list_rrelu_moves(const OpCall& call, MoveList& list) {
+  const auto layout = placements_of_rrelu(call);
+  const at::Tensor& noise = call.argument(1).toTensor();
+  list.fresh(0, call.argument(0).toTensor());
+  list.fresh(1, noise);
+  if (!layout || !is_sharded(noise)) {
+    return;
+  }
+  const bool training = call.argument(4).toBool();
+  if (call.writes(1) && training) {
+    list.back(1, noise, *layout);
+  } else if (!call.writes(1) && !training) {
+    list.shard(1, noise, *layout);
+  }
+}
+
 void list_moves(const OpCall& call, MoveList& list) {
+  if (is_attention_choice(call)) {
+    return;  // by shapes
+  }
   if (is_drawn_by(call, binomial_kernel)) {
     return list_binomial_moves(call, list);
+  }
+  if (is_drawn_by(call, multinomial_kernel)) {
+    return list_multinomial_moves(call, list);
+  }
+  if (is_drawn_by(call, rrelu_kernel)) {
+    return list_rrelu_moves(call, list);
   }
   for (size_t i = 0; i < call.size(); ++i) {
     for_each_tensor(call.argument(i), [&](const at::Tensor& t) {
@@ -196,6 +241,23 @@ void list_moves(const OpCall& call, MoveList& list) {
 }
 
 }  // namespace
+
+bool has_own_way(const OpCall& call, const OpTraits& traits) {
+  if (traits.special != unlisted_kernel) {
+    return traits.special != nullptr;
+  }
+  return is_attention_choice(call) && draws(call);
+}
+
+std::optional<Placements> drawn_placements(const OpCall& call) {
+  if (is_drawn_by(call, multinomial_kernel)) {
+    return placements_of_rows(call.argument(0).toTensor());
+  }
+  if (is_drawn_by(call, rrelu_kernel)) {
+    return placements_of_rrelu(call);
+  }
+  return std::nullopt;
+}
 
 SpecialMoves random_moves(const c10::OperatorHandle& op) {
   return random_kernel(op) != nullptr ? list_moves : nullptr;

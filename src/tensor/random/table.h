@@ -1,6 +1,8 @@
 // Which kernel draws for which operator.
 #pragma once
 
+#include <optional>
+
 #include <tensor/op_traits.h>
 #include <tensor/random/philox.h>
 
@@ -20,6 +22,15 @@ SpecialMoves random_moves(const c10::OperatorHandle& op);
 const at::Tensor* tensor_drawn_like(
     const std::vector<const at::Tensor*>& parameters, at::IntArrayRef shape);
 
+/// Tells whether the kernel that find_traits() gave an operator runs this call
+/// by itself. A fused kernel that is tagged as random does not: its calls are
+/// decided as those of other operators are.
+bool has_own_way(const OpCall& call, const OpTraits& traits);
+
+/// Returns the placements of the results of a random call where they are not
+/// those that its tensors have in common.
+std::optional<Placements> drawn_placements(const OpCall& call);
+
 /// Runs attention with dropout in its math form, whose dropout is ours; tells
 /// whether the call is one. ATen would choose a fused kernel on some devices.
 bool run_attention_with_dropout(const OpCall& call);
@@ -34,12 +45,21 @@ void bernoulli_kernel(const OpCall& call);
 void normal_kernel(const OpCall& call);
 void dropout_kernel(const OpCall& call);
 void rrelu_kernel(const OpCall& call);
-// sample_ops.cpp: by rejection, or not element by element
+/// Returns the placements of the results of rrelu: those of self, unless it has
+/// addends.
+std::optional<Placements> placements_of_rrelu(const OpCall& call);
+// sample_ops.cpp: by rejection
 void gamma_kernel(const OpCall& call);
 void poisson_kernel(const OpCall& call);
 void binomial_kernel(const OpCall& call);
 void dirichlet_kernel(const OpCall& call);
+// row_ops.cpp: from whole rows
 void multinomial_kernel(const OpCall& call);
+/// Returns the placements in which multinomial() samples the rows of its
+/// weights apart; nothing where it needs all of them.
+std::optional<Placements> placements_of_rows(const at::Tensor& weights);
+/// Returns the spec of what the ranks tell each other about their weights.
+SpecPtr fault_spec(const DeviceMesh& mesh, const Placements& rows);
 void randperm_kernel(const OpCall& call);
 /// Returns the numbers 0 .. n-1 in random order, on the host.
 at::Tensor draw_permutation(int64_t n, PhiloxKey key);

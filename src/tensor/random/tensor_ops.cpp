@@ -9,6 +9,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
+#include <tensor/movement.h>
 #include <tensor/random/random_call.h>
 #include <tensor/random/table.h>
 
@@ -61,7 +62,30 @@ at::Tensor masked(
           spec_of(input).shape(), input.scalar_type()));
 }
 
+// A copy of a tensor in other placements; in its own where none are given.
+at::Tensor copy_in(
+    const at::Tensor& t, const std::optional<Placements>& placements) {
+  if (!placements || !is_sharded(t)) {
+    return t.clone();
+  }
+  const DTensorSpec& spec = spec_of(t);
+  return wrap(
+      move_shard(fresh_local(t), spec, *placements).clone(),
+      DTensorSpec::make(
+          spec.mesh(), *placements, spec.shape(), t.scalar_type()));
+}
+
 }  // namespace
+
+std::optional<Placements> placements_of_rrelu(const OpCall& call) {
+  const at::Tensor& self = call.argument(0).toTensor();
+  const at::Tensor& noise = call.argument(1).toTensor();
+  const bool has_addends =
+      !is_sharded(self) || spec_of(self).layout().has_partial();
+  return has_addends || noise.sizes() != self.sizes()
+             ? std::nullopt
+             : std::optional<Placements>(spec_of(self).placements());
+}
 
 // bernoulli(self), bernoulli(self, p) and their forms, with p a tensor.
 void bernoulli_kernel(const OpCall& call) {
@@ -133,8 +157,7 @@ void rrelu_kernel(const OpCall& call) {
       lower <= upper, "the range must go upwards; got [", lower, ", ", upper,
       ")");
   const bool training = random.find("training")->toBool();
-  at::Tensor drawn = noise;
-  at::Tensor result;
+  at::Tensor drawn, result;
   if (training) {
     const at::Tensor slope = draw_like(
         self, self.scalar_type(),
@@ -146,7 +169,9 @@ void rrelu_kernel(const OpCall& call) {
     result = at::leaky_relu(self, (lower + upper) / 2);
   }
   if (random.base_name() == "rrelu_with_noise_functional") {
-    return finish_pair(random, result, drawn);
+    return finish_pair(
+        random, result,
+        training ? drawn : copy_in(noise, placements_of_rrelu(call)));
   }
   if (training) {
     write_values(noise, drawn);
