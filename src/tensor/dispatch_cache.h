@@ -187,7 +187,7 @@ class DispatchCache {
   class Hold {
    public:
     explicit Hold(DispatchCache& cache) : cache_(cache) { ++cache_.holds_; }
-    ~Hold() {
+    [[gnu::always_inline]] ~Hold() {
       if (--cache_.holds_ == 0 && !cache_.pushed_out_.empty()) {
         cache_.pushed_out_.clear();
       }
@@ -265,7 +265,7 @@ struct ThreadDispatch {
 };
 
 /// What every kernel of ours does first.
-inline ThreadDispatch& enter_kernel() {
+[[gnu::always_inline]] inline ThreadDispatch& enter_kernel() {
   ensure_registered();
   return ThreadDispatch::here();
 }

@@ -17,6 +17,7 @@ namespace tessera::detail {
 namespace {
 
 using torch::autograd::FunctionPreHook;
+using torch::autograd::variable_list;
 
 // Returns the placements that a gradient is brought to.
 Placements wanted_placements(
@@ -32,11 +33,21 @@ Placements wanted_placements(
   return wanted;
 }
 
+bool has_wanted_placements(const at::Tensor& gradient, const at::Tensor& leaf) {
+  const Placements& arrived = spec_of(gradient).placements();
+  return moving_meta_of(leaf).addends_dim
+             ? arrived == wanted_placements(gradient, leaf)
+             : arrived == spec_of(leaf).placements();
+}
+
 // Tells at once what place_gradient() would find out for most gradients.
 bool is_in_place(const at::Tensor& gradient, const at::Tensor& leaf) {
+  if (!is_sharded(leaf) || !gradient.defined()) {
+    return true;
+  }
   return is_sharded(gradient) && !checks_gradients() &&
          (&spec_of(gradient) == &spec_of(leaf) ||
-          spec_of(gradient).placements() == wanted_placements(gradient, leaf));
+          has_wanted_placements(gradient, leaf));
 }
 
 // A gradient of other placements is compared before it moves, since moving
@@ -67,65 +78,94 @@ at::Tensor place_gradient(
   return redistribute(sharded, target);
 }
 
-// Tells whether a tensor has hooks beside ours and the list of C++ hooks that
-// we make.
-bool has_other_hooks(const at::Tensor& leaf) {
-  const auto* meta = torch::autograd::impl::get_autograd_meta(leaf);
-  return meta->hooks_.size() != 2 || !meta->cpp_hooks_list_ ||
-         !meta->cpp_hooks_list_->empty();
+variable_list placed(
+    const at::Tensor& gradient, const at::Tensor& leaf, bool last) {
+  variable_list gradients;
+  gradients.push_back(
+      is_in_place(gradient, leaf) ? gradient
+                                  : place_gradient(gradient, leaf, last));
+  return gradients;
 }
 
-void add_last_hook(const at::Tensor& leaf);
-
-// Brings a leaf's gradient to the leaf's placements. Held by the leaf itself,
-// so it may only refer to it weakly.
-class PlacementHook final : public FunctionPreHook {
+// Held by the leaf itself, so both hooks may only refer to it weakly.
+class LeafHook : public FunctionPreHook {
  public:
-  PlacementHook(const at::Tensor& leaf, bool last)
-      : leaf_(leaf.getIntrusivePtr()), last_(last) {}
-  ~PlacementHook() override {
-    if (auto leaf = leaf_.lock(); leaf && !last_) {
-      add_last_hook(at::Tensor(std::move(leaf)));
-    }
-  }
-  PlacementHook(const PlacementHook&) = delete;
-  PlacementHook& operator=(const PlacementHook&) = delete;
+  explicit LeafHook(const at::Tensor& leaf) : leaf_(leaf.getIntrusivePtr()) {}
+  LeafHook(const LeafHook&) = delete;
+  LeafHook& operator=(const LeafHook&) = delete;
 
-  torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list& gradients) override {
-    auto leaf = leaf_.lock();
-    if (!leaf || gradients.empty() || !gradients[0].defined()) {
-      return gradients;
-    }
-    const at::Tensor owner{std::move(leaf)};
-    const bool last = last_ || !has_other_hooks(owner);
-    if (!last) {
-      add_last_hook(owner);
-    }
-    if (!is_sharded(owner) || is_in_place(gradients[0], owner)) {
-      return gradients;
-    }
-    torch::autograd::variable_list placed = gradients;
-    placed[0] = place_gradient(placed[0], owner, last);
-    return placed;
+  variable_list operator()(const variable_list& gradients) final {
+    const at::Tensor owner = leaf();
+    return owner.defined() && !gradients.empty() ? run(gradients, owner)
+                                                 : gradients;
+  }
+
+ protected:
+  /// Returns the leaf, or nothing where it is dead.
+  at::Tensor leaf() const {
+    auto alive = leaf_.lock();
+    return alive ? at::Tensor(std::move(alive)) : at::Tensor();
   }
 
  private:
+  virtual variable_list run(
+      const variable_list& gradients, const at::Tensor& owner) = 0;
   c10::weak_intrusive_ptr<c10::TensorImpl> leaf_;
-  bool last_;
 };
 
-void add_last_hook(const at::Tensor& leaf) {
-  const auto node = torch::autograd::impl::try_get_grad_accumulator(leaf);
-  if (node && node->retains_grad_hooks().empty()) {
-    node->add_retains_grad_hook(
-        std::make_unique<PlacementHook>(leaf, /*last=*/true), 0);
+// On the node that accumulates.
+class LastHook final : public LeafHook {
+ public:
+  using LeafHook::LeafHook;
+  static void add(const at::Tensor& leaf) {
+    const auto node = torch::autograd::impl::try_get_grad_accumulator(leaf);
+    if (node && node->retains_grad_hooks().empty()) {
+      node->add_retains_grad_hook(std::make_unique<LastHook>(leaf), 0);
+    }
   }
-}
 
-bool is_ours(const std::unique_ptr<FunctionPreHook>& hook) {
-  const FunctionPreHook& known = *hook;
-  return typeid(known) == typeid(PlacementHook);
+ private:
+  variable_list run(
+      const variable_list& gradients, const at::Tensor& owner) override {
+    return placed(gradients[0], owner, /*last=*/true);
+  }
+};
+
+// Before all hooks of users. It runs those of a C++ list itself, where `list`
+// is LibTorch's hook that does.
+class FirstHook final : public LeafHook {
+ public:
+  FirstHook(const at::Tensor& leaf, std::unique_ptr<FunctionPreHook> list)
+      : LeafHook(leaf), run_list_(std::move(list)) {}
+  ~FirstHook() override {
+    if (const at::Tensor owner = leaf(); owner.defined()) {
+      LastHook::add(owner);
+    }
+  }
+
+ private:
+  variable_list run(
+      const variable_list& gradients, const at::Tensor& owner) override {
+    if (!run_list_ || is_list_empty(owner)) {
+      return placed(gradients[0], owner, is_alone(owner));
+    }
+    const variable_list results =
+        (*run_list_)(placed(gradients[0], owner, /*last=*/false));
+    return placed(results[0], owner, is_alone(owner));
+  }
+  static bool is_list_empty(const at::Tensor& owner) {
+    const auto* meta = torch::autograd::impl::get_autograd_meta(owner);
+    return !meta->cpp_hooks_list_ || meta->cpp_hooks_list_->empty();
+  }
+  static bool is_alone(const at::Tensor& owner) {
+    return torch::autograd::impl::hooks(owner).size() == 1;
+  }
+
+  std::unique_ptr<FunctionPreHook> run_list_;
+};
+
+bool is_first(const FunctionPreHook& hook) {
+  return typeid(hook) == typeid(FirstHook);
 }
 
 }  // namespace
@@ -135,13 +175,16 @@ void keep_addends(const at::Tensor& leaf, std::optional<int64_t> mesh_dim) {
 }
 
 // Note [Gradients of leaves]
-// The hook is the first of the tensor's, so that those of users see a gradient
-// in the leaf's placements: C++'s register_hook() would drop it when it makes
-// its list, so that list is made here, empty. Where a tensor has other hooks, a
-// second one follows what they return, on the node that accumulates: there
-// LibTorch keeps the hooks that run after all of the tensor's and before
-// autograd::grad() takes the gradient. Python's register_hook() drops all hooks
-// of the tensor: the first one leaves the second when it is dropped.
+// A gradient is brought to the leaf's placements first of all, so that hooks of
+// users see it there, and again after them, for what they return. LibTorch runs
+// the C++ hooks of a tensor by one hook for a list; on a leaf without hooks
+// ours takes that one in, so that users' later C++ hooks run inside of it.
+// Hooks that were there before ours run behind it, and a second one of ours
+// behind them, on the node that accumulates: there LibTorch keeps the hooks
+// that run after all of the tensor's and before autograd::grad() takes the
+// gradient. Python's register_hook() drops all hooks of the tensor: when the
+// first of ours is dropped, it leaves the second behind for what has run
+// already.
 void watch_leaf(const at::Tensor& t) {
   if (!t.requires_grad() || !t.is_leaf()) {
     return;
@@ -149,13 +192,12 @@ void watch_leaf(const at::Tensor& t) {
   auto& hooks = torch::autograd::impl::hooks(t);
   if (hooks.empty()) {
     torch::autograd::impl::create_cpp_hook(t);
+    hooks.front() = std::make_unique<FirstHook>(t, std::move(hooks.front()));
+  } else if (!is_first(*hooks.front())) {
+    hooks.insert(hooks.begin(), std::make_unique<FirstHook>(t, nullptr));
   }
-  if (!is_ours(hooks.front())) {
-    hooks.insert(
-        hooks.begin(), std::make_unique<PlacementHook>(t, /*last=*/false));
-  }
-  if (has_other_hooks(t)) {
-    add_last_hook(t);
+  if (hooks.size() > 1) {
+    LastHook::add(t);
   }
 }
 

@@ -47,6 +47,10 @@ inline const at::Tensor& shard_of(const at::Tensor& t) {
   return is_sharded(t) ? moving_meta_of(t).local : t;
 }
 
+/// Shards in other hands for the time of a call, without counting references:
+/// the arguments of the call keep them.
+using Lent = c10::MaybeOwnedTraits<at::Tensor>;
+
 /// What stands in for argument `number` in the call on this rank's shards. Its
 /// value lives as long as this does.
 template <class T>
@@ -77,9 +81,16 @@ class LocalArgument<std::optional<at::Tensor>> {
   LocalArgument(
       const std::optional<at::Tensor>& given, const Decision&, size_t) {
     if (given) {
-      shard_ = shard_of(*given);
+      shard_.emplace(Lent::createBorrow(shard_of(*given)));
     }
   }
+  ~LocalArgument() {
+    if (shard_) {
+      Lent::destroyBorrow(*shard_);
+    }
+  }
+  LocalArgument(const LocalArgument&) = delete;
+  LocalArgument& operator=(const LocalArgument&) = delete;
   const std::optional<at::Tensor>& get() const { return shard_; }
 
  private:
@@ -92,9 +103,16 @@ class LocalTensors {
  public:
   LocalTensors(const List& given, const Decision&, size_t) {
     for (const at::Tensor& t : given) {
-      shards_.push_back(shard_of(t));
+      shards_.push_back(Lent::createBorrow(shard_of(t)));
     }
   }
+  ~LocalTensors() {
+    for (at::Tensor& t : shards_) {
+      Lent::destroyBorrow(t);
+    }
+  }
+  LocalTensors(const LocalTensors&) = delete;
+  LocalTensors& operator=(const LocalTensors&) = delete;
   List get() const { return at::TensorList(shards_); }
 
  private:
@@ -176,7 +194,8 @@ struct DirectCall {
 };
 
 /// Returns the decision of a call that runs at once, or nullptr.
-inline const Decision* find_typed(const CallKey& key, ThreadDispatch& mine) {
+[[gnu::always_inline]] inline const Decision* find_typed(
+    const CallKey& key, ThreadDispatch& mine) {
   if (!key.is_simple() || !key.is_complete()) {
     return nullptr;
   }

@@ -106,7 +106,7 @@ class ShardedImpl final : public c10::TensorImpl {
 
  private:
   // Takes sizes and strides, and what set_sizes_and_strides() finds out.
-  void copy_shape(const ShardedImpl& like, int64_t storage_offset) {
+  void copy_shape(const ShardedImpl& __restrict like, int64_t storage_offset) {
     sizes_and_strides_ = like.sizes_and_strides_;
     storage_offset_ = storage_offset;
     numel_ = like.numel_;

@@ -179,6 +179,61 @@ TEST(LeafHooks, MayBeReplacedBetweenForwardAndBackward) {
   });
 }
 
+// A hook of another kind, as Python's.
+class OtherHook final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit OtherHook(std::vector<at::Tensor>& seen) : seen_(seen) {}
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
+    seen_.push_back(gradients[0]);
+    return {redistribute(gradients[0], {Shard(1)}) * 2};
+  }
+
+ private:
+  std::vector<at::Tensor>& seen_;
+};
+
+void replace_hooks(const at::Tensor& leaf, std::vector<at::Tensor>& seen) {
+  torch::autograd::impl::clear_hooks(leaf);
+  torch::autograd::impl::add_hook(leaf, std::make_unique<OtherHook>(seen));
+}
+
+TEST(LeafHooks, OfOtherKindsMayReturnOtherPlacements) {
+  for (const bool before : {true, false}) {
+    for_each_leaf([&](const at::Tensor& leaf, const at::Tensor& x) {
+      std::vector<at::Tensor> seen;
+      if (before) {
+        replace_hooks(leaf, seen);
+      }
+      const auto loss = moved_loss(leaf);
+      if (!before) {
+        replace_hooks(leaf, seen);
+      }
+      loss.backward();
+      ASSERT_EQ(seen.size(), 1U);
+      EXPECT_TRUE(!before || placed_like(seen[0], leaf));
+      EXPECT_TRUE(placed_like(leaf.grad(), leaf));
+      EXPECT_TRUE(close(leaf.grad(), expected(x) * 2));
+      torch::autograd::impl::clear_hooks(leaf);
+    });
+  }
+}
+
+// C++ hooks that were there before the first call, beside ours.
+TEST(LeafHooks, MayBeRemovedAndSetAgain) {
+  for_each_leaf([](const at::Tensor& leaf, const at::Tensor& x) {
+    const auto first = leaf.register_hook(
+        [](const at::Tensor& g) { return redistribute(g, {Shard(1)}) * 2; });
+    moved_loss(leaf).backward();
+    leaf.remove_hook(first);
+    moved_loss(leaf).backward();
+    leaf.register_hook([](const at::Tensor& g) { return g * 7; });
+    moved_loss(leaf).backward();
+    EXPECT_TRUE(placed_like(leaf.grad(), leaf));
+    EXPECT_TRUE(close(leaf.grad(), expected(x) * 10));
+  });
+}
+
 TEST(LeafHooks, OfTwoUsersRunInTheirOrder) {
   for_each_leaf([](const at::Tensor& leaf, const at::Tensor& x) {
     leaf.register_hook([](const at::Tensor& g) { return g + 1; });

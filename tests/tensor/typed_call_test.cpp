@@ -1,9 +1,8 @@
-// Calls without a stack: they are those of common signatures, give what boxed
-// ones give, and wrappers that are made of spare parts are whole.
+// Calls without a stack: they are those of common signatures, and give what
+// boxed ones give.
 #include <harness/sharded_test.h>
 
 #include <functional>
-#include <thread>
 
 #include <tensor/dispatch_cache.h>
 
@@ -269,78 +268,6 @@ TEST(TypedCall, ANumberOnAnotherDeviceIsAnErrorAndNothingMore) {
       EXPECT_TRUE(
           close(a + at::ones({}), at::full({4, 6}, 2.0, testing::f32())));
     }
-  });
-}
-
-TEST(Wrappers, OfSparePartsHaveTheErrorTexts) {
-  run_ranks(1, [] {
-    const DeviceMesh mesh = mesh_of({1});
-    for (int i = 0; i < 200; ++i) {
-      const at::Tensor a = ones({2, 2}, mesh, {Shard(0)});
-      const at::Tensor b = a + a;
-      if (i % 50 == 49) {
-        EXPECT_ERROR("to_local", b.data_ptr());
-        EXPECT_ERROR("full_tensor", b.storage());
-      }
-    }
-  });
-}
-
-TEST(Wrappers, HaveVersionsOfTheirShards) {
-  run_ranks(1, [] {
-    const DeviceMesh mesh = mesh_of({1});
-    for (int i = 0; i < 3; ++i) {
-      const at::Tensor a = ones({2, 2}, mesh, {Shard(0)}) + 1;
-      const auto before = a._version();
-      a.add_(1);
-      EXPECT_EQ(a._version(), before + 1);
-      EXPECT_EQ(to_local(a)._version(), a._version());
-      const at::Tensor view = a.t();
-      view.mul_(2);
-      EXPECT_EQ(a._version(), before + 2);
-    }
-  });
-}
-
-TEST(Wrappers, OfInferenceModeAreInferenceTensors) {
-  run_ranks(1, [] {
-    const DeviceMesh mesh = mesh_of({1});
-    const at::Tensor a = ones({2, 2}, mesh, {Shard(0)});
-    for (int i = 0; i < 3; ++i) {
-      EXPECT_FALSE((a + a).is_inference());
-      const c10::InferenceMode mode;
-      const at::Tensor b = a + a;
-      EXPECT_TRUE(b.is_inference());
-      EXPECT_FALSE(a.t().is_inference());
-      EXPECT_TRUE(b.t().is_inference());
-    }
-  });
-}
-
-TEST(Wrappers, MayDieAfterTheirThreadsData) {
-  run_simulated({.rank = 0, .size = 1}, [] {
-    // Made before the thread's spare parts are, so it ends after them.
-    static thread_local at::Tensor late;
-    const DeviceMesh mesh = mesh_of({1});
-    late = ones({2, 2}, mesh, {Shard(0)}) + 1;
-  });
-}
-
-TEST(Wrappers, MayDieOnAnotherThread) {
-  run_ranks(2, [] {
-    const DeviceMesh mesh = mesh_of({2});
-    for (int i = 0; i < 20; ++i) {
-      std::vector<at::Tensor> many;
-      for (int k = 0; k < 100; ++k) {
-        many.push_back(ones({2, 2}, mesh, {Shard(0)}) + k);
-      }
-      std::thread([moved = std::move(many)]() mutable {
-        moved.clear();
-      }).join();
-    }
-    EXPECT_TRUE(close(
-        full_tensor(ones({2, 2}, mesh, {Shard(0)}) + 1),
-        at::full({2, 2}, 2.0, testing::f32())));
   });
 }
 
