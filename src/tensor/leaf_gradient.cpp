@@ -10,6 +10,7 @@
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace tessera::detail {
@@ -50,6 +51,16 @@ bool is_in_place(const at::Tensor& gradient, const at::Tensor& leaf) {
           has_wanted_placements(gradient, leaf));
 }
 
+at::Tensor moved(
+    const at::Tensor& gradient, const Placements& target,
+    const at::Tensor& leaf) {
+  const DTensorSpec& wanted = spec_of(leaf);
+  check_strict_gradient(meta_of(gradient).spec, wanted);
+  const CallCause cause(
+      "gradient of a leaf", {}, CallCause::Reason::kImplied, &wanted.mesh());
+  return redistribute(gradient, target);
+}
+
 // A gradient of other placements is compared before it moves, since moving
 // hides which rank it came from; one that arrives, once, at the last hook.
 at::Tensor place_gradient(
@@ -66,16 +77,14 @@ at::Tensor place_gradient(
           : from_local(plain, wanted.mesh(), replicated(wanted.mesh()));
   const Placements target = wanted_placements(sharded, leaf);
   const bool moves = spec_of(sharded).placements() != target;
-  if (checks_gradients() && (moves || last)) {
-    check_gradient(sharded, "the gradient of " + name_of(leaf));
-  }
-  if (!moves) {
-    return sharded;
-  }
-  check_strict_gradient(meta_of(sharded).spec, wanted);
-  const CallCause cause(
-      "gradient of a leaf", {}, CallCause::Reason::kImplied, &wanted.mesh());
-  return redistribute(sharded, target);
+  const auto check = [&](const at::Tensor& arrived, bool now) {
+    if (now && checks_gradients()) {
+      check_gradient(arrived, "the gradient of " + name_of(leaf));
+    }
+    return arrived;
+  };
+  check(sharded, moves);
+  return check(moves ? moved(sharded, target, leaf) : sharded, last);
 }
 
 variable_list placed(
@@ -146,23 +155,29 @@ class FirstHook final : public LeafHook {
  private:
   variable_list run(
       const variable_list& gradients, const at::Tensor& owner) override {
+    const bool last = torch::autograd::impl::hooks(owner).size() == 1;
+    if (!last) {
+      LastHook::add(owner);
+    }
     if (!run_list_ || is_list_empty(owner)) {
-      return placed(gradients[0], owner, is_alone(owner));
+      return placed(gradients[0], owner, last);
     }
     const variable_list results =
         (*run_list_)(placed(gradients[0], owner, /*last=*/false));
-    return placed(results[0], owner, is_alone(owner));
+    return placed(results[0], owner, last);
   }
   static bool is_list_empty(const at::Tensor& owner) {
     const auto* meta = torch::autograd::impl::get_autograd_meta(owner);
     return !meta->cpp_hooks_list_ || meta->cpp_hooks_list_->empty();
   }
-  static bool is_alone(const at::Tensor& owner) {
-    return torch::autograd::impl::hooks(owner).size() == 1;
-  }
 
   std::unique_ptr<FunctionPreHook> run_list_;
 };
+
+// Then the engine may be running the hooks of the list.
+bool is_in_backward() {
+  return torch::autograd::get_current_graph_task_id() != -1;
+}
 
 bool is_first(const FunctionPreHook& hook) {
   return typeid(hook) == typeid(FirstHook);
@@ -193,10 +208,10 @@ void watch_leaf(const at::Tensor& t) {
   if (hooks.empty()) {
     torch::autograd::impl::create_cpp_hook(t);
     hooks.front() = std::make_unique<FirstHook>(t, std::move(hooks.front()));
-  } else if (!is_first(*hooks.front())) {
+  } else if (!is_first(*hooks.front()) && !is_in_backward()) {
     hooks.insert(hooks.begin(), std::make_unique<FirstHook>(t, nullptr));
   }
-  if (hooks.size() > 1) {
+  if (hooks.size() > 1 || !is_first(*hooks.front())) {
     LastHook::add(t);
   }
 }

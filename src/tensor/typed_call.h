@@ -48,7 +48,9 @@ inline const at::Tensor& shard_of(const at::Tensor& t) {
 }
 
 /// Shards in other hands for the time of a call, without counting references:
-/// the arguments of the call keep them.
+/// the arguments of the call keep them, as long as no kernel on shards changes
+/// the sharded tensors themselves. LibTorch's own do not, and for operators of
+/// others there are no calls without a stack.
 using Lent = c10::MaybeOwnedTraits<at::Tensor>;
 
 /// What stands in for argument `number` in the call on this rank's shards. Its

@@ -139,24 +139,24 @@ c10::intrusive_ptr<ShardedImpl> make_impl(
 }
 
 // The version counter of a wrapper: see Note [Versions].
+c10::VariableVersion version_of(const at::Tensor& local) {
+  return local.is_inference() ? c10::VariableVersion(0)
+                              : local.unsafeGetTensorImpl()->version_counter();
+}
 c10::VariableVersion version_of(const ShardedMeta& meta) {
-  return meta.copy || meta.local.is_inference()
-             ? c10::VariableVersion(0)
-             : meta.local.unsafeGetTensorImpl()->version_counter();
+  return meta.copy ? c10::VariableVersion(0) : version_of(meta.local);
 }
 
-// As of plain tensors, fresh results of inference mode are inference tensors,
-// and views are what their source is: the shard knows.
 at::Tensor make_formed(
-    at::Tensor&& local, const WrapperForm& form,
+    at::Tensor&& local, const WrapperForm& form, bool inference,
     c10::intrusive_ptr<ShardedMeta> base) {
   WrapperParts& spare = ThreadDispatch::here().spare;
   const c10::TensorImpl* shard = local.unsafeGetTensorImpl();
   auto impl = c10::make_intrusive<ShardedImpl>(
       static_cast<const ShardedImpl&>(form.like()),
       form.is_whole() ? shard->storage_offset() : 0, spare);
-  if (!local.is_inference()) [[likely]] {
-    impl->become_normal(shard->version_counter());
+  if (!inference) [[likely]] {
+    impl->become_normal(version_of(local));
   }
   impl->set_meta(
       c10::make_intrusive<ShardedMeta>(
@@ -210,8 +210,11 @@ WrapperForm::WrapperForm(const at::Tensor& local, SpecPtr spec)
       device_(local.device()),
       whole_(spec_->is_replicated() && spec_->has_shard()) {}
 
+// As of plain tensors, fresh results of inference mode are inference tensors,
+// which the shard knows, and views are what their source is.
 at::Tensor wrap(at::Tensor&& local, const WrapperForm& form) {
-  return make_formed(std::move(local), form, {});
+  const bool inference = local.is_inference();
+  return make_formed(std::move(local), form, inference, {});
 }
 
 at::Tensor wrap_view(
@@ -221,7 +224,8 @@ at::Tensor wrap_view(
   share_version(local, *meta);
   const auto use = meta->use;
   at::Tensor view = make_formed(
-      std::move(local), form, meta->base ? meta->base : std::move(meta));
+      std::move(local), form, source.is_inference(),
+      meta->base ? meta->base : std::move(meta));
   if (use) {
     take_use(view, use);
   }
@@ -287,14 +291,18 @@ void add_key(const at::Tensor& t, c10::DispatchKey key) {
 }
 
 void follow_source(const at::Tensor& view, const at::Tensor& source) {
-  if (view.is_inference() && !source.is_inference()) {
-    auto* impl = view.unsafeGetTensorImpl();
-    const at::Tensor& local = moving_meta_of(view).local;
-    impl->*ShardedImpl::key_set() = source.key_set();
-    impl->_set_conj(local.is_conj());
-    impl->_set_neg(local.is_neg());
-    impl->set_version_counter(c10::VariableVersion(0));
+  if (view.is_inference() == source.is_inference()) {
+    return;
   }
+  auto* impl = view.unsafeGetTensorImpl();
+  const at::Tensor& local = moving_meta_of(view).local;
+  impl->*ShardedImpl::key_set() = source.key_set();
+  impl->_set_conj(local.is_conj());
+  impl->_set_neg(local.is_neg());
+  impl->set_version_counter(
+      source.is_inference()
+          ? c10::VariableVersion(c10::VariableVersion::DISABLED)
+          : c10::VariableVersion(0));
 }
 
 }  // namespace tessera::detail

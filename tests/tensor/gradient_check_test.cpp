@@ -263,6 +263,21 @@ TEST(GradientCheck, FindsCopiesThatAHookParts) {
   });
 }
 
+// All ranks compare as often, whoever has hooks.
+TEST(GradientCheck, AllowsHooksOnSomeRanksOnly) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const auto w = leaf_of(distinct({4}), mesh, {Shard(0)});
+    if (mine() == 0) {
+      w.register_hook([](const at::Tensor& g) { return g; });
+    }
+    const GradientCheck check;
+    const auto copy = redistribute(w, {Replicate()});
+    copy.mul(2).sum().backward();
+    EXPECT_TRUE(same(w.grad(), at::full({4}, 2.0, f64())));
+  });
+}
+
 // Cutting would hide it: each rank takes a piece of its own copy.
 TEST(GradientCheck, ComparesBeforeAGradientIsCut) {
   run_ranks(2, [] {

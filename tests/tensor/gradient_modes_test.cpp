@@ -2,6 +2,8 @@
 // plain tensors, and in the leaf's placements.
 #include "numeric_gradient.h"
 
+#include <atomic>
+
 #include <ATen/autocast_mode.h>
 
 namespace tessera {
@@ -217,6 +219,50 @@ TEST(LeafHooks, OfOtherKindsMayReturnOtherPlacements) {
       torch::autograd::impl::clear_hooks(leaf);
     });
   }
+}
+
+// A hook that uses its leaf again, while the engine runs the leaf's hooks.
+class UsingHook final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit UsingHook(const at::Tensor& leaf) : leaf_(leaf) {}
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
+    ++calls;
+    return {gradients[0] + leaf_ * 0};
+  }
+  static inline std::atomic<int> calls = 0;
+
+ private:
+  const at::Tensor& leaf_;
+};
+
+TEST(LeafHooks, MayUseTheirLeaf) {
+  for_each_leaf([](const at::Tensor& leaf, const at::Tensor& x) {
+    const auto loss = moved_loss(leaf);
+    torch::autograd::impl::clear_hooks(leaf);
+    torch::autograd::impl::add_hook(leaf, std::make_unique<UsingHook>(leaf));
+    const int before = UsingHook::calls;
+    loss.backward();
+    EXPECT_GT(UsingHook::calls, before);
+    EXPECT_TRUE(placed_like(leaf.grad(), leaf));
+    EXPECT_TRUE(close(leaf.grad(), expected(x)));
+    torch::autograd::impl::clear_hooks(leaf);
+  });
+}
+
+TEST(LeafHooks, MayBeAddedBehindOurs) {
+  for_each_leaf([](const at::Tensor& leaf, const at::Tensor& x) {
+    std::vector<at::Tensor> seen;
+    const auto loss = moved_loss(leaf);
+    torch::autograd::impl::hooks(leaf).push_back(
+        std::make_unique<OtherHook>(seen));
+    loss.backward();
+    ASSERT_EQ(seen.size(), 1U);
+    EXPECT_TRUE(placed_like(seen[0], leaf));
+    EXPECT_TRUE(placed_like(leaf.grad(), leaf));
+    EXPECT_TRUE(close(leaf.grad(), expected(x) * 2));
+    torch::autograd::impl::clear_hooks(leaf);
+  });
 }
 
 // C++ hooks that were there before the first call, beside ours.

@@ -108,6 +108,23 @@ TEST(Wrappers, OfViewsAreWhatTheirSourceIs) {
   });
 }
 
+TEST(Wrappers, OfViewsDoNotDependOnTheirShards) {
+  run_ranks(1, [] {
+    const DeviceMesh mesh = mesh_of({1});
+    at::Tensor inferred;
+    {
+      const c10::InferenceMode mode;
+      inferred = distinct({2, 3});
+    }
+    const at::Tensor a = from_local(inferred, mesh, {Shard(0)});
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(a.t().is_inference(), a.is_inference());
+      EXPECT_TRUE(close(a.t(), distinct({2, 3}).t()));
+      EXPECT_TRUE(close(a.view({6}) + 1, distinct({2, 3}).view({6}) + 1));
+    }
+  });
+}
+
 TEST(Wrappers, FollowShardsOfOtherFormsInOneDecision) {
   run_ranks(2, [] {
     const DeviceMesh mesh = mesh_of({2});

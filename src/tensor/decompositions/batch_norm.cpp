@@ -6,6 +6,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/stack.h>
 #include <c10/util/accumulate.h>
@@ -50,11 +51,25 @@ void update_running(
   }
 }
 
+// The dtype of the statistics that LibTorch's kernels save: on the CPU that of
+// the input, unless its parameters are more precise.
+c10::ScalarType saved_type(const CutCall& cut) {
+  const at::Tensor input = cut.tensor("input");
+  if (!c10::isReducedFloatingType(input.scalar_type())) {
+    return input.scalar_type();
+  }
+  for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
+    const at::Tensor t = cut.optional_tensor(name);
+    if (t.defined() && input.device().is_cpu()) {
+      return t.scalar_type();
+    }
+  }
+  return input.device().is_cpu() ? input.scalar_type() : c10::kFloat;
+}
+
 // The spec of the saved statistics, which exist in training only.
-SpecPtr saved_spec(const CutCall& cut, const Reduced& r) {
-  const at::Tensor weight = cut.optional_tensor("weight");
-  const c10::ScalarType dtype =
-      weight.defined() ? weight.scalar_type() : r.kept->dtype();
+SpecPtr saved_spec(
+    const CutCall& cut, const Reduced& r, c10::ScalarType dtype) {
   return cut.argument("training").toBool()
              ? with_dtype(*r.dropped, dtype)
              : DTensorSpec::make(
@@ -65,10 +80,10 @@ SpecPtr saved_spec(const CutCall& cut, const Reduced& r) {
 // this rank's parts are given.
 template <class F>
 void finish_forward(
-    const CutCall& cut, const Reduced& r, F y, const at::Tensor& mean,
-    const at::Tensor& rstd) {
+    const CutCall& cut, const Reduced& r, F y, c10::ScalarType saved_as,
+    const at::Tensor& mean, const at::Tensor& rstd) {
   const at::Tensor input = cut.tensor("input");
-  const SpecPtr saved = saved_spec(cut, r);
+  const SpecPtr saved = saved_spec(cut, r, saved_as);
   const auto statistic = [&](const at::Tensor& t) {
     return cut.wrap(saved, [&] {
       return t.reshape(saved->local_shape()).to(saved->dtype());
@@ -95,7 +110,7 @@ void batch_norm_of_shards(CutCall& cut, const Reduced& r) {
   const bool training = cut.argument("training").toBool();
   at::Tensor y, mean, rstd;
   if (cut.computes()) {
-    y = x;
+    y = at::empty_like(x);
     mean = rstd = at::empty({0}, x.options());
     if (x.numel() > 0) {
       std::tie(y, mean, rstd) = at::native_batch_norm(
@@ -109,7 +124,7 @@ void batch_norm_of_shards(CutCall& cut, const Reduced& r) {
     running.write_back();
   }
   finish_forward(
-      cut, r, [&] { return y; }, mean, rstd);
+      cut, r, [&] { return y; }, saved_type(cut), mean, rstd);
 }
 
 void batch_norm(const OpCall& call) {
@@ -153,7 +168,10 @@ void batch_norm(const OpCall& call) {
     y = b.defined() ? y.add_(b) : y;
     return y.to(input.scalar_type());
   };
-  finish_forward(cut, r, normalized, mean, rstd);
+  const at::Tensor weight = cut.optional_tensor("weight");
+  finish_forward(
+      cut, r, normalized, weight.defined() ? weight.scalar_type() : computed,
+      mean, rstd);
 }
 
 // dx = rstd * w * (g - mean(g) - y * mean(g * y)) with y the normalized input.

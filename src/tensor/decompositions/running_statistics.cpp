@@ -57,7 +57,7 @@ void RunningStatistics::write_back() {
   for (const One& one : both_) {
     if (!one.in_place) {
       gather({&one});
-    } else if (one.tensor.defined() && is_sharded(one.tensor)) {
+    } else if (one.local.defined() && is_sharded(one.tensor)) {
       after_write(one.tensor);
     }
   }

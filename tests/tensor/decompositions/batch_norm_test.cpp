@@ -179,6 +179,50 @@ TEST(BatchNorm, EqualsThePlainOperatorWhereverItsStatisticsLie) {
   }
 }
 
+// Also that of a rank without channels, which saves its input for backward.
+TEST(BatchNorm, ResultsMayBeWrittenInPlace) {
+  const Layout5 on = {{4}, "S(1)", "R", "R"};
+  run_ranks(4, [&] {
+    for (const bool training : {true, false}) {
+      Data want = data_of({4, 2, 5});
+      Data got = cut_data(want, mesh_of(on.mesh), on);
+      expect_gradients(
+          got, want, native(got, training)[0].relu_(),
+          native(want, training)[0].relu_());
+    }
+  });
+}
+
+TEST(BatchNorm, OfLowPrecisionSavesWhatItsKernelsSave) {
+  run_ranks(2, [] {
+    const DeviceMesh mesh = mesh_of({2});
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+      Data want{
+          distinct({3, 4, 5}).to(at::kBFloat16).requires_grad_(true),
+          {},
+          {},
+          distinct({4}).to(dtype),
+          distinct({4}).abs().add(1).to(dtype)};
+      Data got{
+          cut_of(want.input, mesh, "S(1)"),
+          {},
+          {},
+          cut_of(want.mean, mesh, "R"),
+          cut_of(want.variance, mesh, "R")};
+      const Tensors plain = native(want, /*training=*/true);
+      const Tensors cut = native(got, /*training=*/true);
+      for (size_t i = 0; i < plain.size(); ++i) {
+        EXPECT_EQ(cut[i].scalar_type(), plain[i].scalar_type()) << i;
+        EXPECT_TRUE(close(cut[i], plain[i])) << i;
+      }
+      const at::Tensor weights = distinct({3, 4, 5}).to(at::kBFloat16);
+      (plain[0] * weights).sum().backward();
+      (cut[0] * cut_of(weights, mesh, "S(1)")).sum().backward();
+      EXPECT_TRUE(close(got.input.grad(), want.input.grad()));
+    }
+  });
+}
+
 TEST(BatchNorm, WithUpdatePassesNoReserveOfCutInputs) {
   for (const Layout5& on : layouts()) {
     for (const auto& shape : shapes()) {
