@@ -20,7 +20,8 @@ BIN = pathlib.Path(os.environ.get("TESSERA_BIN", ROOT / "build" / "bin"))
 GOLDEN = ROOT / "tests" / "golden" / "dispatch_instructions.txt"
 FUNCTIONS = ("count_plain", "count_sharded")
 OPERATORS = {"add_": "writes", "add": "makes a tensor", "linear": "with its backward"}
-ROOM = 1.10  # over what was measured
+# Over what was measured. How far malloc() searches depends on what died before.
+ROOM = {"add_": 1.10, "add": 1.25, "linear": 1.25}
 CALLS = 100
 LIMIT = 170  # seconds
 SKIPPED = 77
@@ -71,7 +72,7 @@ def bounds():
 
 
 def refresh(extras):
-    lines = [f"{operator} measured {extra} bound {round(extra * ROOM)}\n"
+    lines = [f"{operator} measured {extra} bound {round(extra * ROOM[operator])}\n"
              for operator, extra in extras.items()]
     GOLDEN.write_text(HEADER + "".join(lines), encoding="utf-8")
     print(f"wrote {GOLDEN.relative_to(ROOT)}")
