@@ -73,8 +73,8 @@ at::Tensor make_wrapper(c10::intrusive_ptr<ShardedMeta> meta);
 void become_wrapper(const at::Tensor& t, c10::intrusive_ptr<ShardedMeta> meta);
 
 /// Makes `view` a normal tensor or an inference tensor, as `source`, of which
-/// it is a view, is one: the mode decides what new tensors are, but views follow
-/// their source.
+/// it is a view, is one: the mode decides what new tensors are, but views go
+/// after their source.
 void follow_source(const at::Tensor& view, const at::Tensor& source);
 
 /// Makes a view of a shard count writes with the shard: see Note [Versions].
