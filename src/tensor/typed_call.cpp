@@ -1,5 +1,6 @@
 #include <tensor/typed_call.h>
 
+#include <array>
 #include <functional>
 #include <string>
 
