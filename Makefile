@@ -3,8 +3,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup build test demo conformance check-long check-pip format tidy keywords install
 .PHONY: clean
-CTEST := ctest --output-on-failure --no-tests=error
-NPROC := $(shell nproc)
 PREFIX ?= /usr/local
 
 help:        ## List the targets
@@ -16,8 +14,8 @@ setup:       ## Install what is missing (packages, LibTorch); nothing when all i
 build: setup ## Build everything into build/
 	@scripts/build.sh dev
 
-test: build  ## Build, then run all tests
-	@cd build && $(CTEST) -j $(NPROC)
+test: build  ## Build, then run all tests (RESUME=1: those that have not passed)
+	@scripts/run_tests.py build $(if $(RESUME),--resume)
 
 demo: setup  ## Train a small GPT on a 2 x 2 mesh of ranks beside the plain run
 	@scripts/build.sh dev bin/tessera
@@ -27,8 +25,8 @@ conformance: setup ## Judge all operators by PyTorch's OpInfo; writes docs/op_co
 	@scripts/build.sh dev python
 	@.venv/bin/python -B tests/conformance/run.py --page
 
-check-long: setup ## Sanitizers, clang-tidy and the long forms of the tests
-	@scripts/check_long.sh
+check-long: setup ## Sanitizers, clang-tidy, long forms ... (PART='asan tsan', RESUME=1)
+	@scripts/check_long.py $(if $(RESUME),--resume) $(PART)
 
 check-pip: setup ## Install the Python package into a fresh venv, run README's snippet
 	@python3 -B tests/python/pip_install.py
@@ -36,8 +34,8 @@ check-pip: setup ## Install the Python package into a fresh venv, run README's s
 format: setup ## Rewrite the sources with clang-format
 	@scripts/check_format.py --fix
 
-tidy: build  ## Run clang-tidy on all sources
-	@scripts/tidy.sh
+tidy: setup  ## Run clang-tidy on all sources
+	@scripts/tidy.py
 
 keywords: setup ## Refresh docs/keywords.md from the public headers and the docs
 	@scripts/keywords.py
@@ -47,4 +45,4 @@ install: setup ## Build the release preset and install it below PREFIX (/usr/loc
 	@cmake --install build-release --prefix $(PREFIX)
 
 clean:       ## Remove the build folders; .venv stays
-	rm -rf build build-release build-asan build-tsan
+	rm -rf build build-release build-asan build-tsan build-plain build-fuzz build-check-long

@@ -10,12 +10,12 @@
 #include <optional>
 
 #include "bench.h"
+#include "bench_workers.h"
 #include "command.h"
 #include "python_peer.h"
 #include "redistribute_pytorch.h"
 #include "terminal.h"
 #include "text_table.h"
-#include "torch_part.h"
 
 namespace tessera::cli {
 namespace {
@@ -65,7 +65,6 @@ void add_round(Result& result, const BenchRound& round) {
 }
 
 Result measure(const Options& options) {
-  const TorchPart& torch = load_torch_part();
   const auto rows = static_cast<int64_t>(std::llround(
       std::sqrt(static_cast<double>(options.bench.mebibytes << 18))));
   Result result;
@@ -84,7 +83,7 @@ Result measure(const Options& options) {
         ordered_json::parse(peer->receive())["torch"].get<std::string>();
   }
   for (int round = 0; round < options.rounds; ++round) {
-    add_round(result, torch.bench_redistribute(options.bench));
+    add_round(result, bench_redistribute(options.bench));
     if (!peer) {
       continue;
     }
@@ -205,8 +204,7 @@ std::string targets_text(const std::vector<Target>& targets) {
 }
 
 void add_bench(CLI::App& app, int& exit_code) {
-  CLI::App* bench =
-      app.add_subcommand("bench", "Measure Tessera, beside PyTorch");
+  CLI::App* bench = app.add_subcommand("bench", kBenchTitle);
   bench->require_subcommand(1);
   CLI::App* redistribute = bench->add_subcommand(
       "redistribute", "S0->R, S0->S1, P->R and P->S0 of one tensor");

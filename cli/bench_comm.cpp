@@ -11,13 +11,13 @@
 #include <optional>
 
 #include "bench.h"
+#include "bench_workers.h"
 #include "comm_pytorch.h"
 #include "command.h"
 #include "engine_worker.h"
 #include "python_peer.h"
 #include "terminal.h"
 #include "text_table.h"
-#include "torch_part.h"
 
 namespace tessera::cli {
 namespace {
@@ -233,8 +233,7 @@ void print_json(const Options& options, const Result& result) {
 }
 
 int run_worker(const Options& options) {
-  const auto times = measure_as_rank(
-      [&](const TorchPart& torch) { return torch.bench_comm(options.bench); });
+  const auto times = measure_as_rank([&] { return bench_comm(options.bench); });
   if (times.empty()) {
     return 0;  // the process of rank 0 writes
   }

@@ -9,11 +9,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 
-#include "torch_part.h"
+#include "bench_workers.h"
 
 namespace tessera::cli {
-
-std::vector<CommTime> bench_comm(const CommBenchOptions& options);
 
 namespace {
 

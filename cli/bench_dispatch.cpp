@@ -9,13 +9,13 @@
 #include <optional>
 
 #include "bench.h"
+#include "bench_workers.h"
 #include "command.h"
 #include "dispatch_pytorch.h"
 #include "dispatch_target.h"
 #include "python_peer.h"
 #include "terminal.h"
 #include "text_table.h"
-#include "torch_part.h"
 
 namespace tessera::cli {
 namespace {
@@ -87,7 +87,6 @@ void add_pytorch_round(Result& result, const ordered_json& answer) {
 }
 
 Result measure(const Options& options) {
-  const TorchPart& torch = load_torch_part();
   Result result;
   std::optional<PythonPeer> peer;
   result.pytorch = start_dispatch_peer(
@@ -95,7 +94,7 @@ Result measure(const Options& options) {
       {"hits", std::to_string(options.bench.batches),
        std::to_string(options.bench.calls), options.device});
   for (int round = 0; round < options.rounds; ++round) {
-    add_round(result, torch.bench_dispatch(options.bench));
+    add_round(result, bench_dispatch(options.bench));
     if (peer) {
       peer->send("round");
       add_pytorch_round(result, ordered_json::parse(peer->receive()));

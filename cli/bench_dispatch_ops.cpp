@@ -19,12 +19,10 @@
 #include <ATen/record_function.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "bench_workers.h"
 #include "interleaved.h"
-#include "torch_part.h"
 
 namespace tessera::cli {
-
-std::vector<DispatchCost> bench_dispatch(const DispatchBenchOptions& options);
 
 namespace {
 

@@ -6,10 +6,10 @@
 #include <map>
 
 #include "bench.h"
+#include "bench_workers.h"
 #include "dispatch_target.h"
 #include "terminal.h"
 #include "text_table.h"
-#include "torch_part.h"
 
 namespace tessera::cli {
 namespace {
@@ -66,7 +66,7 @@ Result measure(const std::string& python, const MissBenchOptions& options) {
       peer, python,
       {"misses", std::to_string(kPyTorchSamples),
        std::to_string(options.lengths), std::to_string(kPyTorchSeconds)});
-  const MissRound round = load_torch_part().bench_misses(options);
+  const MissRound round = bench_misses(options);
   for (const MissCost& cost : round.misses) {
     result.rows.push_back({cost, std::nullopt, std::nullopt});
   }

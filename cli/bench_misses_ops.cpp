@@ -12,12 +12,10 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/softmax.h>
 
+#include "bench_workers.h"
 #include "interleaved.h"
-#include "torch_part.h"
 
 namespace tessera::cli {
-
-MissRound bench_misses(const MissBenchOptions& options);
 
 namespace {
 

@@ -12,11 +12,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include "torch_part.h"
+#include "bench_workers.h"
 
 namespace tessera::cli {
-
-BenchRound bench_redistribute(const BenchOptions& options);
 
 namespace {
 

@@ -13,12 +13,12 @@
 
 #include "bench.h"
 #include "bench_train.h"
+#include "bench_workers.h"
 #include "command.h"
 #include "demo_text.h"
 #include "demo_vocabulary.h"
 #include "engine_worker.h"
 #include "python_peer.h"
-#include "torch_part.h"
 #include "train_pytorch.h"
 
 namespace tessera::cli {
@@ -158,8 +158,8 @@ TrainResult measure(const TrainSettings& settings) {
 }
 
 int run_worker(const TrainSettings& settings) {
-  const auto time = measure_as_rank([&](const TorchPart& torch) {
-    return torch.bench_train(on_ranks(settings.bench, settings.ranks.at(0)));
+  const auto time = measure_as_rank([&] {
+    return bench_train(on_ranks(settings.bench, settings.ranks.at(0)));
   });
   if (time) {  // the process of rank 0 writes
     const ordered_json json = {

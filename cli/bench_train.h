@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "torch_part.h"
+#include "bench_workers.h"
 
 namespace tessera::cli {
 

@@ -10,11 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "torch_part.h"
+#include "bench_workers.h"
 
 namespace tessera::cli {
-
-std::optional<TrainTime> bench_train(const TrainBenchOptions& options);
 
 namespace {
 

@@ -76,6 +76,11 @@ std::string own_path() {
   return path.data();
 }
 
+std::string program_beside(const std::string& name) {
+  const std::string self = own_path();
+  return self.substr(0, self.rfind('/') + 1) + name;
+}
+
 Child start_program(
     const std::vector<std::string>& words, const sigset_t& mask,
     int death_signal, const std::function<void()>& prepare) {

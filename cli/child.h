@@ -30,6 +30,8 @@ class BlockedSignals {
 
 /// Returns the path of this program.
 std::string own_path();
+/// Returns the path of a program in the folder of this one.
+std::string program_beside(const std::string& name);
 
 /// A program that was started, or why it was not.
 struct Child {

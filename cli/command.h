@@ -28,6 +28,8 @@ void add_run(
     CLI::App& app, const std::vector<std::string>& program, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_demo(CLI::App& app, int& exit_code);
+/// In a program of its own, tessera-bench.
 void add_bench(CLI::App& app, int& exit_code);
+inline constexpr const char* kBenchTitle = "Measure Tessera, beside PyTorch";
 
 }  // namespace tessera::cli

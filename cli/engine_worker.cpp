@@ -83,9 +83,9 @@ std::string last_line(const std::string& file) {
 std::vector<std::string> worker_command(
     const std::string& engine, int ranks, const std::vector<std::string>& words,
     const std::string& file) {
-  const std::string self = own_path();
   std::vector<std::string> command{
-      self, "run", "--engine", engine, "-n", std::to_string(ranks), "--", self};
+      program_beside("tessera"), "run", "--engine", engine, "-n",
+      std::to_string(ranks),     "--",  own_path()};
   command.insert(command.end(), words.begin(), words.end());
   command.insert(command.end(), {"--worker", file});
   return command;

@@ -9,8 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "torch_part.h"
-
 namespace tessera::cli {
 
 /// Runs this program's `words` as ranks of an engine, to their end, and returns
@@ -20,12 +18,12 @@ std::optional<std::string> run_on_engine(
     const std::string& engine, int ranks, const std::vector<std::string>& words,
     std::string& absence);
 
-/// Calls `measure` with the part that needs LibTorch, as a rank: only an engine
-/// that is not there ends with kExitUsage, not one that fails.
+/// Calls `measure` as a rank: only an engine that is not there ends with
+/// kExitUsage, not one that fails.
 template <class F>
 auto measure_as_rank(const F& measure) {
   try {
-    return measure(load_torch_part());
+    return measure();
   } catch (const c10::NotImplementedError&) {
     throw;  // this build does not have it
   } catch (const c10::Error& error) {

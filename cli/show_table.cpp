@@ -5,7 +5,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kMostRows = 32;
+constexpr int64_t kMostTableRows = 32;
 constexpr int64_t kHeadRows = 12;  // of a table that is too long
 constexpr int64_t kTailRows = 3;
 constexpr size_t kMostBoxes = 4;  // per row
@@ -34,7 +34,7 @@ std::string draw_table(const Layout& layout, const Terminal& terminal) {
   const int64_t shards = shard_count(layout);
   TextTable table({"ranks", "coordinate", "local shape", "holds"});
   for (int64_t i = 0; i < shards; ++i) {
-    if (shards > kMostRows && i == kHeadRows) {
+    if (shards > kMostTableRows && i == kHeadRows) {
       table.add_gap();
       i = shards - kTailRows;
     }

@@ -34,7 +34,9 @@ function(tessera_plain_torch prefix)
   add_library(torch INTERFACE IMPORTED GLOBAL)
   # libtorch.so names the device libraries and uses none of their symbols.
   set_target_properties(torch PROPERTIES INTERFACE_LINK_LIBRARIES
-    "-Wl,--no-as-needed,${lib}torch.so,--as-needed;torch_cpu")
+    "-Wl,--no-as-needed,${lib}torch.so,--as-needed;torch_cpu"
+    # As find_package(Torch) defines them; without them c10d's headers are empty.
+    INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO")
 endfunction()
 
 macro(tessera_find_torch)

@@ -41,16 +41,13 @@ function(tessera_engine_c10d sources)
   set(${sources} ${TESSERA_C10D_FILES} PARENT_SCOPE)
 endfunction()
 
-# What a file that includes c10d's headers is compiled with.
-function(tessera_uses_c10d)
-  # Without them the headers are empty.
-  set_source_files_properties(${ARGN} PROPERTIES
-    COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO")
-  # Declarations of our own where gloo's headers are not installed.
+# Lets the files of a target include c10d's headers, with declarations of our own
+# where gloo's headers are not installed.
+function(tessera_uses_c10d target)
   include(CheckIncludeFileCXX)
   check_include_file_cxx(gloo/config.h TESSERA_HAS_GLOO_HEADERS)
   if(NOT TESSERA_HAS_GLOO_HEADERS)
-    set_source_files_properties(${ARGN} PROPERTIES INCLUDE_DIRECTORIES
+    target_include_directories(${target} PRIVATE
       ${PROJECT_SOURCE_DIR}/src/comm/engine/c10d/gloo_declarations)
   endif()
 endfunction()

@@ -1,11 +1,9 @@
 # cmake --install gives find_package(Tessera) with tessera::tessera.
 include(CMakePackageConfigHelpers)
 
-get_property(layers GLOBAL PROPERTY TESSERA_LAYERS)
-add_library(tessera INTERFACE)
-add_library(tessera::tessera ALIAS tessera)
-target_link_libraries(tessera INTERFACE ${layers})
-install(TARGETS tessera EXPORT TesseraTargets)
+if(TESSERA_ONE_LIBRARY)
+  tessera_shared_library(tessera)  # now that all layers have named their headers
+endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 install(EXPORT TesseraTargets NAMESPACE tessera:: DESTINATION ${package_dir})

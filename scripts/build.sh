@@ -2,6 +2,9 @@
 # Configures a preset where that is needed and builds it, or some targets of it.
 #
 #   scripts/build.sh PRESET [TARGET...]     JOBS=n limits what runs at a time
+#
+# Where no terminal shows ninja's line, a line about every 20 s says how far it is
+# (TESSERA_PROGRESS_SECONDS).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,6 +27,7 @@ is_configured() {
     [ "$(cat $dir/.settings 2>/dev/null)" = "$settings" ]
 }
 if ! is_configured; then
+  echo "build: configuring preset $preset"
   mkdir -p $dir
   rm -f $dir/.settings
   cmake --fresh --preset "$preset" >$dir/configure.log 2>&1 || {
@@ -38,6 +42,6 @@ fi
 memory=$(awk '/^MemAvailable/ { print int($2 / 1572864) }' /proc/meminfo)
 jobs=$(nproc)
 [ "$memory" -ge "$jobs" ] || jobs=$((memory > 0 ? memory : 1))
-quiet=()
-[ -t 1 ] || quiet=(--quiet)
-exec ninja -C $dir -j "${JOBS:-$jobs}" "${quiet[@]}" "$@"
+ninja=(ninja -C $dir -j "${JOBS:-$jobs}" "$@")
+[ ! -t 1 ] || exec "${ninja[@]}"
+exec scripts/build_progress.py "${ninja[@]}"

@@ -15,6 +15,7 @@ TOKEN = re.compile(r"""
 """, re.VERBOSE)
 OPEN = {"(": ")", "{": "}", "[": "]", "[[": "]]"}
 SKIPPED_NAMESPACES = {"detail", "std", ""}
+EXPORT_MARK = "TESSERA_API"  # says how a name is linked, nothing about it
 NOT_NAMES = {"if", "for", "while", "return", "sizeof", "decltype", "noexcept",
              "alignas", "requires", "explicit", "static_assert", "void"}
 
@@ -145,8 +146,6 @@ class Reader:
         if self.tokens[head] == "[[":
             head = close_of(self.tokens, head)
         name, at = self.tokens[head], head + 1
-        while is_word(self.tokens[at]) and self.tokens[at] != "final":
-            name, at = self.tokens[at], at + 1  # an export macro stood first
         specialised = self.tokens[at] in ("<", "::")
         while self.tokens[at] not in ("{", ";"):
             at += 1
@@ -222,6 +221,6 @@ class Reader:
 def read_names(text):
     """Returns the public names of a header's text, in order."""
     text, macros = split_macros(strip_comments(text))
-    reader = Reader(TOKEN.findall(text))
+    reader = Reader([t for t in TOKEN.findall(text) if t != EXPORT_MARK])
     reader.scope(0, len(reader.tokens), (), False, True)
     return [Name("macro", (m,)) for m in macros] + reader.names

@@ -24,6 +24,8 @@ Written by `make keywords`; do not edit.
 | name | header | section |
 | --- | --- | --- |
 """
+# Declares what the library's own headers are marked with; users write none of it.
+WITHOUT_NAMES = "export.h"
 MARKDOWN_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
@@ -129,6 +131,8 @@ def read_headers(root):
     names = {}
     include = root / "include" / "tessera"
     for header in sorted(include.rglob("*.h")):
+        if header == include / WITHOUT_NAMES:
+            continue
         for name in cpp_names.read_names(header.read_text()):
             where = names.setdefault(name.path, (name, []))[1]
             where.append(header.relative_to(include).as_posix())

@@ -8,7 +8,8 @@
 #
 # LibTorch is taken from Torch_DIR or CMAKE_PREFIX_PATH, else from the torch of
 # python3 (2.11 to 2.14), else from .venv; cmake/find_torch.cmake looks in the
-# same order. With CI=true, optional packages are required too.
+# same order. With CI=true, optional packages are required too. While something is
+# installed, a line about every 20 s says so (TESSERA_PROGRESS_SECONDS).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +20,22 @@ say() { echo "setup: $*" >&2; }
 fail() {
   say "$*"
   exit 1
+}
+
+# Runs a command and says what it does: at once, and from time to time how long it
+# has taken by then. A `sleep` that outlives its loop must not hold our output open.
+with_progress() {
+  local text=$1 ticker status=0
+  shift
+  say "$text"
+  SECONDS=0
+  while sleep "${TESSERA_PROGRESS_SECONDS:-20}" >/dev/null 2>&1 && kill -0 $$; do
+    say "$text ($((SECONDS / 60)):$(printf %02d $((SECONDS % 60))))"
+  done &
+  ticker=$!
+  "$@" || status=$?
+  { kill $ticker && wait $ticker; } 2>/dev/null || true
+  return $status
 }
 
 # Package, whether the build needs it, and how to see that it is there.
@@ -117,7 +134,9 @@ install_packages() {
     echo "no apt-get here" >"$log"
     return 1
   }
-  say "installing $*"
+  with_progress "installing $*" apt_install "$@"
+}
+apt_install() {
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq
     -o DPkg::Lock::Timeout=300 -o APT::Install-Recommends=false)
   as_root "${apt[@]}" install -y "$@" >"$log" 2>&1 && return
@@ -161,7 +180,9 @@ require_torch() {
     say "pip could not install numpy, pytest and expecttest into .venv: the tests of the Python package are skipped"
 }
 install_wheels() {
-  say "installing $* into .venv"
+  with_progress "installing $* into .venv" pip_install "$@"
+}
+pip_install() {
   .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@" \
     >"$log" 2>&1
 }

@@ -9,6 +9,8 @@
 #include <emmintrin.h>
 #endif
 
+#include <base/copy_bytes.h>
+
 namespace tessera::base {
 
 /// Results of at least this many bytes leave the cache before they are read
@@ -26,7 +28,7 @@ inline void stream_copy(void* to, const void* from, size_t bytes) {
   const size_t head =
       (kLine - reinterpret_cast<uintptr_t>(out) % kLine) % kLine;
   if (bytes < head + kLine) {
-    std::memcpy(out, in, bytes);
+    copy_bytes(out, in, bytes);
     return;
   }
   std::memcpy(out, in, head);
@@ -47,7 +49,7 @@ inline void stream_copy(void* to, const void* from, size_t bytes) {
   const size_t done = head + lines * kLine;
   std::memcpy(out + done, in + done, bytes - done);
 #else
-  std::memcpy(to, from, bytes);
+  copy_bytes(to, from, bytes);
 #endif
 }
 

@@ -1,7 +1,6 @@
 #include "comm/strided_copy.h"
 
-#include <cstring>
-
+#include "base/copy_bytes.h"
 #include "base/stream_copy.h"
 
 namespace tessera::detail {
@@ -27,7 +26,7 @@ class HostCopy {
   void copy(const char* from, char* to, size_t dim = 0) const {
     if (dim == loops_) {
       streams_ ? base::stream_copy(to, from, run_)
-               : static_cast<void>(std::memcpy(to, from, run_));
+               : base::copy_bytes(to, from, run_);
       return;
     }
     const int64_t from_step = width_ * piece_.from_strides[dim];

@@ -15,8 +15,6 @@ namespace {
 using detail::HloText;
 using detail::XlaAxes;
 
-constexpr const char* kCall = "from_hlo_sharding";
-
 // A mesh dim that the text itself speaks of.
 struct Piece {
   int64_t size;
@@ -38,9 +36,9 @@ std::vector<Piece> pieces_of(const HloText& hlo) {
       }
       const int64_t piece = std::min(size, left);
       TORCH_CHECK_VALUE(
-          size % piece == 0 && left % piece == 0, kCall, ": the sizes ",
-          shape_to_string(hlo.iota_sizes), " and the tile counts ",
-          shape_to_string(hlo.tiles),
+          size % piece == 0 && left % piece == 0, detail::kFromHloSharding,
+          ": the sizes ", shape_to_string(hlo.iota_sizes),
+          " and the tile counts ", shape_to_string(hlo.tiles),
           " have no common factors, so no mesh dims; neither of ", size,
           " and ", left, " divides the other");
       pieces.push_back({piece, dim, tile - 1});
@@ -82,7 +80,8 @@ Layout layout_of_pieces(
   if (!hlo.devices.empty()) {
     mesh = MeshShape::from_ranks(hlo.devices, mesh.sizes());
   }
-  return detail::layout_of_axes(kCall, std::move(shape), std::move(mesh), axes);
+  return detail::layout_of_axes(
+      detail::kFromHloSharding, std::move(shape), std::move(mesh), axes);
 }
 
 // Listed devices have one mesh dim per tile count, in this order.
@@ -102,10 +101,11 @@ Layout from_hlo_sharding(std::string_view text, std::vector<int64_t> shape) {
       detail::parse_hlo_text(text, static_cast<int64_t>(shape.size()));
   if (hlo.kind == HloText::Kind::kMaximal) {
     return detail::layout_of_axes(
-        kCall, std::move(shape), MeshShape::from_ranks({hlo.device}, {}), {});
+        detail::kFromHloSharding, std::move(shape),
+        MeshShape::from_ranks({hlo.device}, {}), {});
   }
   TORCH_CHECK_VALUE(
-      hlo.kind == HloText::Kind::kTiled, kCall,
+      hlo.kind == HloText::Kind::kTiled, detail::kFromHloSharding,
       ": replicated and unreduced do not tell on how many devices; give the "
       "mesh as third argument");
   if (!hlo.devices.empty()) {

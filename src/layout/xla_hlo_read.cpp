@@ -17,7 +17,6 @@ namespace {
 using detail::HloText;
 using detail::XlaAxes;
 
-constexpr const char* kCall = "from_hlo_sharding";
 constexpr int64_t kMostDevices = int64_t{1} << 20;
 
 std::vector<int64_t> dims_of_several(const MeshShape& mesh) {
@@ -113,14 +112,14 @@ class KnownMesh {
   void check_devices() const {
     const auto devices = detail::checked_product(hlo_.tiles);
     TORCH_CHECK_VALUE(
-        devices == mesh_.size() && mesh_.max_rank() == mesh_.size() - 1, kCall,
-        " on ", mesh_,
+        devices == mesh_.size() && mesh_.max_rank() == mesh_.size() - 1,
+        detail::kFromHloSharding, " on ", mesh_,
         ": the text and the mesh must have the same devices; "
         "the text has 0 .. ",
         *devices - 1, ", the mesh has ", mesh_.size(), " up to ",
         mesh_.max_rank());
     TORCH_CHECK_VALUE(
-        mesh_.size() <= kMostDevices, kCall, " on ", mesh_,
+        mesh_.size() <= kMostDevices, detail::kFromHloSharding, " on ", mesh_,
         ": looks at each device, and at most at ", kMostDevices, "; got ",
         mesh_.size(), "; leave the mesh out");
   }
@@ -136,7 +135,8 @@ class KnownMesh {
     for (size_t d = 0; d < cut_.size(); ++d) {
       if (here.tile[d] != next.tile[d]) {
         TORCH_CHECK_VALUE(
-            step(m) == 0, kCall, " on ", mesh_, ": mesh dim ", m,
+            step(m) == 0, detail::kFromHloSharding, " on ", mesh_,
+            ": mesh dim ", m,
             " moves along two tensor dims at once, the second is ", d,
             "; leave the mesh out to get the one that the text speaks of");
         step(m) = next.tile[d] - here.tile[d];
@@ -169,7 +169,7 @@ class KnownMesh {
       addend = addend < 0 ? held.addend : addend;
       right = right && addend == held.addend && held.tile == tile(coordinate);
       TORCH_CHECK_VALUE(
-          right, kCall, " on ", mesh_,
+          right, detail::kFromHloSharding, " on ", mesh_,
           ": the tiles of the text do not follow "
           "the dims of this mesh; got tile ",
           shape_to_string(held.tile), " at coordinate ",
@@ -224,14 +224,16 @@ Layout from_hlo_sharding(
       break;
     case HloText::Kind::kMaximal:
       TORCH_CHECK_VALUE(
-          mesh.size() == 1 && mesh.max_rank() == hlo.device, kCall, " on ",
-          mesh, ": the text puts the tensor on device ", hlo.device,
+          mesh.size() == 1 && mesh.max_rank() == hlo.device,
+          detail::kFromHloSharding, " on ", mesh,
+          ": the text puts the tensor on device ", hlo.device,
           " alone; give the mesh of that rank alone, or leave it out");
       break;
     case HloText::Kind::kTiled:
       axes = KnownMesh(hlo, shape.size(), mesh).axes();
   }
-  return detail::layout_of_axes(kCall, std::move(shape), mesh, axes);
+  return detail::layout_of_axes(
+      detail::kFromHloSharding, std::move(shape), mesh, axes);
 }
 
 }  // namespace tessera

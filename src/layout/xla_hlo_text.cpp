@@ -11,12 +11,10 @@
 namespace tessera::detail {
 namespace {
 
-constexpr const char* kCall = "from_hlo_sharding";
-
 class HloReader {
  public:
   HloReader(std::string_view text, int64_t ndim)
-      : cursor_(kCall, text), ndim_(ndim) {}
+      : cursor_(kFromHloSharding, text), ndim_(ndim) {}
 
   HloText read() {
     cursor_.expect("{", "'{'");

@@ -25,6 +25,9 @@ struct HloText {
   std::vector<int64_t> iota_order;
 };
 
+/// The name of the call in messages about such a text.
+constexpr const char* kFromHloSharding = "from_hlo_sharding";
+
 /// Parses a text for a tensor of `ndim` dims; devices are 0 .. n-1, each once.
 HloText parse_hlo_text(std::string_view text, int64_t ndim);
 

@@ -5,6 +5,10 @@
 
 namespace tessera::detail {
 
+/// What rows of several families are made of.
+inline const Cell kR;
+inline const Cell kSum = Cell::partial(ReduceOp::kSum);
+
 /// Adds every family below.
 void add_all_rules(RuleTable& table);
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include <ATen/ops/empty.h>
+#include <base/copy_bytes.h>
 #include <c10/util/Exception.h>
 #include <sharded_tensor/codec.h>
 #include <sharded_tensor/state.h>
@@ -61,9 +62,7 @@ at::Tensor read_shard(
   const at::Tensor values = at::empty(
       shard.shard_sizes,
       at::TensorOptions(properties.dtype).pinned_memory(properties.pin_memory));
-  if (size > 0) {
-    std::memcpy(values.mutable_data_ptr(), bytes.data(), size);
-  }
+  base::copy_bytes(values.mutable_data_ptr(), bytes.data(), size);
   return values.to(shard.placement->device())
       .set_requires_grad(properties.requires_grad);
 }

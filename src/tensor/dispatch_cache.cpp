@@ -1,7 +1,10 @@
 #include <tensor/dispatch_cache.h>
 
+#include <pthread.h>
+
 #include <cstring>
 
+#include <c10/util/Exception.h>
 #include <tensor/ruled_call.h>
 #include <tensor/strides.h>
 
@@ -139,16 +142,30 @@ struct ThreadDispatch::Owner {
 };
 
 ThreadDispatch& ThreadDispatch::make() {
-  if (is_over) {
-    // Tensors in other data of the thread may outlive the owner; what they
-    // need now stays.
-    mine = new ThreadDispatch();
-    return *mine;
-  }
   // On the heap: the thread's own block is small.
-  thread_local const auto owner = std::make_unique<Owner>();
-  mine = &owner->owned;
+  if (is_over) {
+    mine = &make_late_owner()->owned;
+  } else {
+    thread_local const auto owner = std::make_unique<Owner>();
+    mine = &owner->owned;
+  }
   return *mine;
+}
+
+// Tensors in other data of the thread may outlive its owner. They get a second
+// one, which ends with the thread's keys: pthread calls those after the
+// destructors of all thread_local data.
+ThreadDispatch::Owner* ThreadDispatch::make_late_owner() {
+  static const pthread_key_t key = [] {
+    pthread_key_t made = 0;
+    const int error = pthread_key_create(
+        &made, [](void* late) { delete static_cast<Owner*>(late); });
+    TORCH_CHECK(error == 0, "pthread_key_create: ", std::strerror(error));
+    return made;
+  }();
+  auto owner = std::make_unique<Owner>();
+  pthread_setspecific(key, owner.get());
+  return owner.release();
 }
 
 void ThreadDispatch::forget() {

@@ -260,8 +260,9 @@ struct ThreadDispatch {
   // that a program loads late, so nothing else of ours asks for them.
   static constinit thread_local ThreadDispatch* mine
       __attribute__((tls_model("initial-exec")));
-  static ThreadDispatch& make();
   struct Owner;
+  static ThreadDispatch& make();
+  static Owner* make_late_owner();
 };
 
 /// What every kernel of ours does first.

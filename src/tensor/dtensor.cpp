@@ -70,7 +70,7 @@ at::Tensor make_shard(
 }
 
 // Refuses a gradient that cannot be converted before its tensor has changed.
-void check_gradient(const at::Tensor& tensor, const DeviceMesh& mesh) {
+void check_existing_gradient(const at::Tensor& tensor, const DeviceMesh& mesh) {
   const at::Tensor& gradient = tensor.grad();
   if (gradient.defined() && !is_sharded(gradient)) {
     check_distributable("make_dtensor_ of the gradient", gradient, mesh);
@@ -215,7 +215,7 @@ void check_in_place(
       !tensor.is_view(), where(call, mesh),
       ": the tensor is a view, and its base would stay plain; convert the "
       "base, or distribute_tensor() a copy");
-  check_gradient(tensor, mesh);
+  check_existing_gradient(tensor, mesh);
 }
 
 void convert_in_place(

@@ -1,6 +1,7 @@
 #include <tensor/gradient_check.h>
 
 #include <cstdlib>
+#include <string_view>
 
 #include <base/text.h>
 #include <c10/core/GradMode.h>
@@ -16,10 +17,10 @@ namespace tessera {
 
 namespace {
 
-bool asked_by_environment() {
+bool asked_by_environment() noexcept {
   static const bool asked = [] {
     const char* value = std::getenv("TESSERA_CHECK_GRADIENTS");
-    return value != nullptr && *value != '\0' && std::string(value) != "0";
+    return value != nullptr && *value != '\0' && std::string_view(value) != "0";
   }();
   return asked;
 }

@@ -6,7 +6,7 @@ namespace tessera::detail {
 
 namespace {
 
-std::string where(const char* call, const DTensorSpec& spec) {
+std::string describe_call(const char* call, const DTensorSpec& spec) {
   return std::string(call) + "(" + to_string(spec) + "), rank " +
          std::to_string(spec.mesh().world().rank());
 }
@@ -20,7 +20,7 @@ void check_same_cuts(
     TORCH_CHECK_VALUE(
         given[m] == p || (!given[m].is_shard() && !p.is_shard()) ||
             spec.mesh().size(static_cast<int64_t>(m)) == 1,
-        where(call, spec),
+        describe_call(call, spec),
         ": the gradient of a local tensor has its shape; grad_placements gives "
         "mesh dim ",
         m, " ", to_string(given[m]), " where the tensor has ", to_string(p),
@@ -60,7 +60,7 @@ LocalGradient local_gradient(
 void check_known(
     const char* call, const LocalGradient& gradient, const DTensorSpec& spec) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      gradient.known, where(call, spec),
+      gradient.known, describe_call(call, spec),
       ": the gradient of one addend depends on the other addends, except with "
       "sum and avg; redistribute() to Replicate first, or say with "
       ".grad_placements what the local gradients are");

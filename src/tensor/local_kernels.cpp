@@ -106,12 +106,12 @@ void identity_kernel(const LocalCall& local) {
       at::full(shape, identity_of(call, dtype), self.options().dtype(dtype)));
 }
 
-struct Entry {
+struct NamedKernel {
   std::string_view name;
   LocalKernel kernel;
 };
 
-constexpr Entry kTable[] = {
+constexpr NamedKernel kTable[] = {
     {"mean", mean_kernel},
     {"identity", identity_kernel},
     {"lookup", local_lookup},
@@ -137,7 +137,7 @@ LocalKernel local_kernel(std::string_view name) {
   if (name.empty()) {
     return nullptr;
   }
-  for (const Entry& entry : kTable) {
+  for (const NamedKernel& entry : kTable) {
     if (entry.name == name) {
       return entry.kernel;
     }

@@ -4,6 +4,7 @@
 
 #include <c10/util/Exception.h>
 #include <tensor/dispatch.h>
+#include <tensor/sharded_impl.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera::detail {

@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <tensor/sharded_impl.h>
+#include <tensor/spec_fwd.h>
 
 namespace tessera::detail {
 

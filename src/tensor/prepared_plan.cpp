@@ -7,6 +7,7 @@
 #include <c10/util/accumulate.h>
 #include <comm/pull.h>
 #include <tessera/plan/exchange.h>
+#include <tessera/tensor/dtensor_spec.h>
 
 namespace tessera::detail {
 

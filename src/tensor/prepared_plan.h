@@ -8,9 +8,9 @@
 #include <vector>
 
 #include <tensor/pieces.h>
+#include <tensor/spec_fwd.h>
 #include <tessera/comm/communicator.h>
 #include <tessera/plan/redistribute_plan.h>
-#include <tessera/tensor/dtensor_spec.h>
 
 namespace tessera::detail {
 

@@ -10,6 +10,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/where.h>
+#include <base/copy_bytes.h>
 #include <base/hash.h>
 #include <base/text.h>
 #include <tessera/layout/notation.h>
@@ -82,14 +83,14 @@ std::vector<Record> gather_records(
   const auto bytes = static_cast<int64_t>(mine.size() * sizeof(Record));
   const c10::Device device(mesh.device_type());
   at::Tensor row = at::empty({bytes}, at::kByte);
-  std::memcpy(
+  base::copy_bytes(
       row.mutable_data_ptr(), mine.data(), mine.size() * sizeof(Record));
   const at::Tensor rows = at::empty(
       {all.size() * bytes}, at::TensorOptions(at::kByte).device(device));
   all.all_gather(rows, row.to(device));
   const at::Tensor here = rows.cpu();
   std::vector<Record> records(mine.size() * static_cast<size_t>(all.size()));
-  std::memcpy(records.data(), here.const_data_ptr(), here.nbytes());
+  base::copy_bytes(records.data(), here.const_data_ptr(), here.nbytes());
   return records;
 }
 

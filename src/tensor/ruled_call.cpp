@@ -64,8 +64,8 @@ const at::Tensor* tensor_at(const OpCall& call, const OperandPlan& plan) {
   if (value.isNone()) {
     return nullptr;
   }
-  const c10::IValue& element =
-      value.toListRef()[static_cast<size_t>(plan.element)];
+  const auto list = value.toListRef();
+  const c10::IValue& element = list[static_cast<size_t>(plan.element)];
   return element.isTensor() ? &element.toTensor() : nullptr;
 }
 

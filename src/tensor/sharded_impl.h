@@ -86,6 +86,8 @@ struct ShardedMeta final : c10::BackendMeta {
         copy(std::move(seen)),
         base(std::move(shown)),
         is_own(!copy && !local.key_set().has_any(kLazyKeys)) {}
+  /// Every call ends in one of these: it is compiled with the hot path.
+  ~ShardedMeta() override;
   static void* operator new(size_t size);
   static void* operator new(size_t, void* place) { return place; }
   static void operator delete(void* block);
@@ -112,7 +114,7 @@ struct ShardedMeta final : c10::BackendMeta {
 };
 
 inline bool is_sharded(const at::Tensor& t) {
-  return t.defined() && t.key_set().has(kShardedKey);
+  return t.key_set().has(kShardedKey);  // an undefined tensor has no keys
 }
 
 /// Returns the meta; its shard may be on its way still.

@@ -31,7 +31,9 @@ const std::string& data_pointer_error() {
   static const auto* text = new std::string(
       "a sharded tensor has no data pointer, since each rank holds only a "
       "part; use tessera::to_local(t) for this rank's part or "
-      "tessera::full_tensor(t) for the whole");
+      "tessera::full_tensor(t) for the whole, and tessera::to_string(t) to "
+      "print "
+      "it");
   return *text;
 }
 
@@ -166,6 +168,8 @@ at::Tensor make_formed(
 }
 
 }  // namespace
+
+ShardedMeta::~ShardedMeta() = default;
 
 void* ShardedMeta::operator new(size_t) {
   return ThreadDispatch::here().spare.metas.take();

@@ -90,6 +90,15 @@ class CheckLayersTest(unittest.TestCase):
             "src/comm/world.cpp": "#include <tessera/tessera.h>\n",
         }, "header of all layers")
 
+    def test_the_header_below_all_layers(self):
+        box = "include/tessera/layout/box.h"
+        lowest = "include/tessera/export.h"
+        self.assertEqual(self.problems(
+            {box: "#include <tessera/export.h>\n", lowest: ""}), [])
+        self.assert_reported(
+            {box: "", lowest: "#include <tessera/layout/box.h>\n"},
+            "export.h:1:", "below all layers")
+
     def test_an_include_cycle(self):
         self.assert_reported({
             "include/tessera/layout/a.h": "#include <tessera/layout/b.h>\n",

@@ -43,6 +43,22 @@ class ReadNamesTest(unittest.TestCase):
             }  // namespace tessera"""),
             ["Rows", "Rows::dim"])
 
+    def test_export_marks_are_no_names(self):
+        self.assertEqual(names("""
+            namespace tessera {
+            class TESSERA_API Work;
+            class [[nodiscard]] TESSERA_API Box final : public Base {
+             public:
+              TESSERA_API Box();
+              int size() const;
+              friend TESSERA_API bool operator==(const Box&, const Box&);
+            };
+            TESSERA_API std::string to_string(const Box& box);
+            }  // namespace tessera
+            template <> struct TESSERA_API std::hash<tessera::Box> {
+              int operator()(int) const; };"""),
+            ["Box", "Box::size", "to_string"])
+
     def test_members_count_while_they_are_public(self):
         self.assertEqual(names("""
             namespace tessera {
@@ -165,6 +181,16 @@ class CheckTest(unittest.TestCase):
             self.assertIn("stale", text)
             self.run_main(root)
             self.assertEqual(self.run_main(root, "--check")[0], 0)
+
+    def test_the_header_of_the_export_mark_has_no_names_for_users(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            header = root / "include/tessera/export.h"
+            header.parent.mkdir(parents=True)
+            header.write_text("#define TESSERA_API __attribute__((x))\n")
+            (root / "docs").mkdir()
+            self.assertEqual(self.run_main(root), (
+                0, "keywords: 0 names, 0 without a section\n"))
 
 
 if __name__ == "__main__":

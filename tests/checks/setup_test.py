@@ -5,9 +5,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
-TOOLS = ("bash sh env cat sed grep sort head tail tr mktemp rm id dirname ln "
+TOOLS = ("bash sh env cat sed grep sort head tail tr mktemp rm id dirname ln sleep "
          "c++ cmake ninja make git").split()
 HEADERS = ("gtest/gtest.h", "CLI/CLI.hpp", "nlohmann/json.hpp",
            "benchmark/benchmark.h", "Python.h")
@@ -137,6 +138,35 @@ class SetupTest(unittest.TestCase):
                      f"ln -s /bin/true {self.bin}/ninja;; *) exit 1;; esac")
         code, text = self.run_setup(Torch_DIR="/any")
         self.assertEqual((code, text), (0, "setup: installing ninja-build\n"))
+
+    def test_a_long_installation_says_that_it_goes_on(self):
+        self.remove("ninja")
+        self.replace("apt-get", f"sleep 1; ln -s /bin/true {self.bin}/ninja")
+        code, text = self.run_setup(Torch_DIR="/any", TESSERA_PROGRESS_SECONDS="0.3")
+        self.assertEqual(code, 0)
+        self.assertRegex(text, r"^setup: installing ninja-build\n"
+                         r"(setup: installing ninja-build \(0:0\d\)\n)+$")
+
+    def test_nobody_waits_for_the_line_that_does_not_come(self):
+        self.remove("ninja")
+        self.replace("apt-get", f"ln -s /bin/true {self.bin}/ninja")
+        begin = time.monotonic()
+        self.run_setup(Torch_DIR="/any", TESSERA_PROGRESS_SECONDS="50")
+        self.assertLess(time.monotonic() - begin, 25)
+
+    def test_wheels_are_installed_with_progress_too(self):
+        venv = self.folder / ".venv/bin"
+        venv.mkdir(parents=True)
+        (venv / "python").write_text(
+            "#!/bin/sh\ncase \"$*\" in *install*torch*) sleep 1; "
+            "echo 'ERROR: no such wheel'; exit 1;; *pip*--version) exit 0;; esac\n"
+            "exit 1\n")
+        (venv / "python").chmod(0o755)
+        code, text = self.run_setup(TESSERA_PROGRESS_SECONDS="0.3")
+        self.assertEqual(code, 1)
+        self.assertRegex(text, r"setup: installing torch==2.13.0 into .venv\n"
+                         r"setup: installing torch==2.13.0 into .venv \(0:0\d\)\n")
+        self.assertIn("ERROR: no such wheel", text)
 
     def test_a_wheel_that_cannot_be_had_is_named(self):
         code, text = self.run_setup(PIP_NO_INDEX="1", PIP_FIND_LINKS="/none",

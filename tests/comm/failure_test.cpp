@@ -32,7 +32,7 @@ constexpr int kTrials = 500;
 constexpr int kTrials = 10000;
 #endif
 
-at::Tensor zeros(int64_t count) {
+at::Tensor floats(int64_t count) {
   return at::zeros({count});
 }
 
@@ -40,19 +40,19 @@ void make_call(const Communicator& comm, int64_t which) {
   const int64_t n = comm.size();
   switch (which % 8) {
     case 0:
-      return comm.all_reduce(zeros(5));
+      return comm.all_reduce(floats(5));
     case 1:
-      return comm.all_gather(zeros(3 * n), zeros(3));
+      return comm.all_gather(floats(3 * n), floats(3));
     case 2:
-      return comm.reduce_scatter(zeros(3), zeros(3 * n));
+      return comm.reduce_scatter(floats(3), floats(3 * n));
     case 3:
-      return comm.all_to_all(zeros(3 * n), zeros(3 * n));
+      return comm.all_to_all(floats(3 * n), floats(3 * n));
     case 4:
-      return comm.broadcast(zeros(20000), 1);
+      return comm.broadcast(floats(20000), 1);
     case 5:
-      return comm.scatter(zeros(3), zeros(3 * n), 0);
+      return comm.scatter(floats(3), floats(3 * n), 0);
     case 6:
-      return comm.gather(zeros(3 * n), zeros(3), 0);
+      return comm.gather(floats(3 * n), floats(3), 0);
     default:
       return comm.barrier();
   }
@@ -169,7 +169,7 @@ TEST(FailureTest, ARankThatLeavesIsNamed) {
     if (comm.rank() == 1) {
       return "";
     }
-    const std::string error = error_of([&] { comm.all_reduce(zeros(6)); });
+    const std::string error = error_of([&] { comm.all_reduce(floats(6)); });
     // A group without the rank that left still works.
     init().communicator({0, 2}).barrier();
     return error;
@@ -190,7 +190,7 @@ TEST(FailureTest, ACallToARankThatLeftFailsAtOnce) {
       return "";
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    return error_of([&] { comm.recv(zeros(1), 1, 4); });
+    return error_of([&] { comm.recv(floats(1), 1, 4); });
   });
   expect_parts(
       outcome.texts[0],
@@ -206,7 +206,7 @@ TEST(FailureTest, AWaitEndsAtTheDeadlineAndNamesTheMissing) {
     if (comm.rank() == 2) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1200));
     }
-    return error_of([&] { comm.all_reduce(zeros(6)); });
+    return error_of([&] { comm.all_reduce(floats(6)); });
   });
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(15));
   for (const std::string& error : outcome.texts) {
@@ -223,7 +223,7 @@ TEST(FailureTest, SendsWithoutAReceiveAreADeadlock) {
   run_ranks(2, [] {
     const Communicator comm = init().communicator();
     expect_error<c10::DistBackendError>(
-        [&] { comm.send(zeros(2), 1 - comm.rank()); },
+        [&] { comm.send(floats(2), 1 - comm.rank()); },
         {"deadlock", "rank 0 waits in send(f32[2], to 1, tag 0)",
          "rank 1 waits in send(f32[2], to 0, tag 0)"});
   });
@@ -234,7 +234,7 @@ TEST(FailureTest, ABrokenGroupLeavesOthersAlone) {
     const World world = init();
     const Communicator all = world.communicator();
     EXPECT_NE(
-        error_of([&] { all.all_reduce(zeros(world.rank() == 0 ? 1 : 2)); }),
+        error_of([&] { all.all_reduce(floats(world.rank() == 0 ? 1 : 2)); }),
         "");
     expect_error<c10::DistBackendError>(
         [&] { world.communicator().barrier(); },
@@ -253,8 +253,9 @@ TEST(FailureTest, ABrokenGroupIsRebuilt) {
     const Communicator first = world.communicator();
     for (int64_t round = 0; round < 5; ++round) {
       const Communicator broken = world.communicator();
-      const std::string error = error_of(
-          [&] { broken.all_reduce(zeros(world.rank() == round % 3 ? 1 : 2)); });
+      const std::string error = error_of([&] {
+        broken.all_reduce(floats(world.rank() == round % 3 ? 1 : 2));
+      });
       const Communicator fresh = world.rebuild({0, 1, 2});
       const at::Tensor sum = at::full({1}, world.rank() + round, at::kLong);
       fresh.all_reduce(sum);
@@ -273,7 +274,7 @@ TEST(FailureTest, RanksThatAreLeftRebuildAGroupOfTheirOwn) {
     const World world = init();
     TORCH_CHECK(world.rank() != 2, "gone");
     const std::string first =
-        error_of([&] { world.communicator().all_reduce(zeros(3)); });
+        error_of([&] { world.communicator().all_reduce(floats(3)); });
     const std::string without = error_of([&] {
       world.communicator({0, 1, 3}).barrier();
     });
@@ -302,11 +303,11 @@ TEST(FailureTest, AHandleDroppedByAnExceptionDoesNotDelayIt) {
   const auto outcome = harness::outcome_of(2, [] {
     const Communicator comm = init().communicator();
     if (comm.rank() == 0) {
-      const at::Tensor tensor = zeros(8);
+      const at::Tensor tensor = floats(8);
       const Work work = comm.all_reduce_async(tensor);
       TORCH_CHECK(false, "thrown past a handle");
     }
-    return error_of([&] { comm.recv(zeros(1), 0); });
+    return error_of([&] { comm.recv(floats(1), 0); });
   });
   expect_parts(outcome.error, {"thrown past a handle (rank 0 of 2)"});
   expect_parts(outcome.texts[1], {"rank 0 failed: thrown past a handle"});
@@ -323,10 +324,10 @@ TEST(FailureTest, AMessageGivenUpByAnExceptionFreesItsReceiver) {
       while (!dropped) {
         std::this_thread::yield();
       }
-      return error_of([&] { comm.recv(zeros(1), 0); });
+      return error_of([&] { comm.recv(floats(1), 0); });
     }
     try {
-      const Work work = comm.send_async(zeros(1), 1);
+      const Work work = comm.send_async(floats(1), 1);
       TORCH_CHECK(false, "first");
     } catch (const c10::Error&) {
       dropped = true;
@@ -344,11 +345,11 @@ TEST(FailureTest, AHandleDroppedByACaughtExceptionBreaksTheGroup) {
     if (comm.rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
       return expect_error<c10::DistBackendError>(
-          [&] { comm.all_reduce(zeros(8)); },
+          [&] { comm.all_reduce(floats(8)); },
           {"call 0 was given up by rank 0 while an exception passed"});
     }
     try {
-      const Work work = comm.all_reduce_async(zeros(8));
+      const Work work = comm.all_reduce_async(floats(8));
       TORCH_CHECK(false, "caught right away");
     } catch (const c10::Error&) {
     }
@@ -360,13 +361,13 @@ TEST(FailureTest, ThreadsThatARankStartsMayCallForIt) {
   run_ranks(2, [] {
     const Communicator comm = init().communicator();
     std::thread helper([&] {
-      comm.send(zeros(1), comm.rank(), 1);
+      comm.send(floats(1), comm.rank(), 1);
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      comm.send(zeros(1), 1 - comm.rank(), 2);
+      comm.send(floats(1), 1 - comm.rank(), 2);
     });
-    comm.recv(zeros(1), comm.rank(), 1);
+    comm.recv(floats(1), comm.rank(), 1);
     // Both ranks wait here for longer than a deadlock takes to be seen.
-    comm.recv(zeros(1), 1 - comm.rank(), 2);
+    comm.recv(floats(1), 1 - comm.rank(), 2);
     helper.join();
   });
 }
@@ -417,9 +418,9 @@ TEST(FailureTest, WorldsThatFailLeaveNothingBehind) {
         error_of([&] {
           run_ranks(4, [&] {
             const Communicator comm = init().communicator();
-            comm.all_reduce(zeros(70000));
+            comm.all_reduce(floats(70000));
             TORCH_CHECK(comm.rank() != i % 4, "planted");
-            comm.all_reduce(zeros(70000));
+            comm.all_reduce(floats(70000));
           });
         }),
         "");
@@ -454,7 +455,7 @@ TEST(FailureTest, ThreadsOpenNoSocket) {
   const size_t before = resources().sockets;
   run_ranks(4, [&] {
     const Communicator comm = init().communicator();
-    comm.all_reduce(zeros(70000));
+    comm.all_reduce(floats(70000));
     comm.split(comm.rank() % 2).barrier();
     EXPECT_EQ(resources().sockets, before);
     comm.barrier();

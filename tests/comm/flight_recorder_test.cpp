@@ -19,7 +19,7 @@ namespace {
 using Lines = std::vector<std::string>;
 using std::chrono::milliseconds;
 
-at::Tensor f32(int64_t count) {
+at::Tensor zero_floats(int64_t count) {
   return at::zeros({count});
 }
 
@@ -33,21 +33,22 @@ Lines calls_of(const std::vector<FlightEntry>& entries) {
 
 // Ranks disagree, so that the group is broken on all.
 void mismatch(const Communicator& comm) {
-  EXPECT_NE(error_of([&] { comm.all_reduce(f32(comm.rank() + 1)); }), "");
+  EXPECT_NE(
+      error_of([&] { comm.all_reduce(zero_floats(comm.rank() + 1)); }), "");
 }
 
 TEST(FlightRecordTest, KeepsEveryKindOfCall) {
   run_ranks(2, [] {
     const Communicator comm = init().communicator();
     const int64_t me = comm.rank();
-    comm.all_gather_v(f32(5), f32(me == 0 ? 3 : 2), {3, 2});
-    comm.reduce_scatter(f32(2), f32(4), ReduceOp::kMax);
+    comm.all_gather_v(zero_floats(5), zero_floats(me == 0 ? 3 : 2), {3, 2});
+    comm.reduce_scatter(zero_floats(2), zero_floats(4), ReduceOp::kMax);
     comm.all_reduce(at::zeros({1024}, at::kLong));
-    comm.all_to_all(f32(6), f32(6));
-    comm.broadcast(f32(7), 1);
-    comm.scatter(f32(2), me == 0 ? f32(4) : at::Tensor(), 0);
-    comm.gather(me == 1 ? f32(4) : at::Tensor(), f32(2), 1);
-    me == 0 ? comm.send(f32(8), 1, 9) : comm.recv(f32(8), 0, 9);
+    comm.all_to_all(zero_floats(6), zero_floats(6));
+    comm.broadcast(zero_floats(7), 1);
+    comm.scatter(zero_floats(2), me == 0 ? zero_floats(4) : at::Tensor(), 0);
+    comm.gather(me == 1 ? zero_floats(4) : at::Tensor(), zero_floats(2), 1);
+    me == 0 ? comm.send(zero_floats(8), 1, 9) : comm.recv(zero_floats(8), 0, 9);
     comm.barrier();
     static_cast<void>(comm.split(0));
     const auto record = flight_record();
@@ -84,11 +85,11 @@ TEST(FlightRecordTest, KeepsTheNewest256) {
   run_ranks(2, [] {
     const Communicator comm = init().communicator();
     for (int64_t k = 0; k < 256; ++k) {
-      comm.all_reduce(f32(k));
+      comm.all_reduce(zero_floats(k));
     }
     EXPECT_EQ(flight_record().front().call, "all_reduce(f32[0], sum)");
     for (int64_t k = 256; k < 600; ++k) {
-      comm.all_reduce(f32(k));
+      comm.all_reduce(zero_floats(k));
     }
     const auto record = flight_record();
     ASSERT_EQ(record.size(), 256U);
@@ -107,7 +108,7 @@ TEST(FlightRecordTest, KeepsTheNewest256) {
 TEST(FlightRecordTest, ACallThat256OthersFollowedEndsUnseen) {
   run_ranks(2, [] {
     const Communicator comm = init().communicator();
-    Work first = comm.all_reduce_async(f32(1));
+    Work first = comm.all_reduce_async(zero_floats(1));
     for (int64_t k = 0; k < 256; ++k) {
       comm.barrier();
     }
@@ -121,8 +122,9 @@ TEST(FlightRecordTest, OfManyCountsTheFirst8AreKept) {
   run_ranks(9, [] {
     const Communicator comm = init().communicator();
     comm.all_gather_v(
-        f32(45), f32(comm.rank() + 1), {1, 2, 3, 4, 5, 6, 7, 8, 9});
-    comm.all_to_all(f32(18), f32(18));
+        zero_floats(45), zero_floats(comm.rank() + 1),
+        {1, 2, 3, 4, 5, 6, 7, 8, 9});
+    comm.all_to_all(zero_floats(18), zero_floats(18));
     const auto record = flight_record();
     EXPECT_EQ(
         record[0].call, c10::str(
@@ -161,7 +163,7 @@ TEST(FlightRecordTest, FollowsAnAsynchronousCall) {
   run_ranks(2, [] {
     const Communicator comm = init().communicator();
     const auto last = [] { return flight_record().back(); };
-    Work work = comm.all_reduce_async(f32(3));
+    Work work = comm.all_reduce_async(zero_floats(3));
     EXPECT_EQ(last().state, FlightState::kStarted);
     EXPECT_FALSE(last().took.has_value());
     expect_parts(to_string(last()), {", under way"});
@@ -176,7 +178,7 @@ TEST(FlightRecordTest, FollowsAnAsynchronousCall) {
     work.wait();
     EXPECT_EQ(last().state, FlightState::kCompleted);
     EXPECT_EQ(last().took, took) << "it ended when it was seen to be done";
-    { const Work dropped = comm.all_reduce_async(f32(4)); }
+    { const Work dropped = comm.all_reduce_async(zero_floats(4)); }
     EXPECT_EQ(last().state, FlightState::kCompleted);
   });
 }
@@ -213,7 +215,7 @@ TEST(FlightRecordTest, ADeadlineIsAFailedCallOnEveryRank) {
     if (rank() == 2) {
       std::this_thread::sleep_for(milliseconds(1200));
     }
-    EXPECT_NE(error_of([&] { comm.all_reduce(f32(6)); }), "");
+    EXPECT_NE(error_of([&] { comm.all_reduce(zero_floats(6)); }), "");
     const FlightEntry last = flight_record().back();
     // One that comes late is told when it starts or when it waits.
     EXPECT_TRUE(
@@ -258,7 +260,7 @@ TEST(FlightRecordTest, ACallThatAnExceptionPassesIsGivenUp) {
     if (rank() == 0) {
       EXPECT_EQ(
           error_of([&] {
-            const Work work = comm.all_reduce_async(f32(3));
+            const Work work = comm.all_reduce_async(zero_floats(3));
             TORCH_CHECK(false, "planted");
           }),
           "planted");
@@ -268,7 +270,7 @@ TEST(FlightRecordTest, ACallThatAnExceptionPassesIsGivenUp) {
           to_string(last), {", given up after ", "an exception on this rank"});
     } else {
       std::this_thread::sleep_for(milliseconds(30));  // or it would complete
-      EXPECT_NE(error_of([&] { comm.all_reduce(f32(3)); }), "");
+      EXPECT_NE(error_of([&] { comm.all_reduce(zero_floats(3)); }), "");
     }
     // The next call hears that the group is broken.
     EXPECT_NE(error_of([&] { comm.barrier(); }), "");
@@ -294,7 +296,8 @@ TEST(FlightRecordTest, ABrokenGroupIsSeenOnceAndOthersGoOn) {
 TEST(FlightRecordTest, CallsWithWrongArgumentsAreNoCalls) {
   run_ranks(2, [] {
     const Communicator comm = init().communicator();
-    EXPECT_NE(error_of([&] { comm.all_gather(f32(3), f32(2)); }), "");
+    EXPECT_NE(
+        error_of([&] { comm.all_gather(zero_floats(3), zero_floats(2)); }), "");
     EXPECT_TRUE(flight_record().empty());
     comm.barrier();
     EXPECT_EQ(flight_record().size(), 1U);
@@ -309,7 +312,7 @@ TEST(FlightRecordTest, SeveralThreadsMayCall) {
     for (const Communicator& comm : groups) {
       threads.emplace_back([&comm] {
         for (int k = 0; k < 200; ++k) {
-          comm.all_reduce(f32(2));
+          comm.all_reduce(zero_floats(2));
         }
       });
     }

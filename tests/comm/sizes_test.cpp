@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kRanks = 3;
+constexpr int kSizesRanks = 3;
 const std::vector<int64_t> kSizes = {0,  1,   16,   63,   64,   65,
                                      66, 192, 1000, 8192, 8193, 100'000};
 
@@ -32,7 +32,7 @@ at::Tensor room(int64_t numel) {
 }
 
 void each_size(const std::function<void(const Communicator&, int64_t)>& body) {
-  harness::run_ranks(kRanks, [&] {
+  harness::run_ranks(kSizesRanks, [&] {
     const Communicator all = init().communicator();
     for (const int64_t size : kSizes) {
       SCOPED_TRACE(size);
@@ -43,11 +43,11 @@ void each_size(const std::function<void(const Communicator&, int64_t)>& body) {
 
 TEST(SizesTest, AllGatherAndBroadcastCopy) {
   each_size([](const Communicator& all, int64_t size) {
-    const at::Tensor output = room(kRanks * size);
+    const at::Tensor output = room(kSizesRanks * size);
     all.all_gather(output, values(all.rank(), size));
     EXPECT_TRUE(output.equal(
         at::cat({values(0, size), values(1, size), values(2, size)})));
-    for (int64_t root = 0; root < kRanks; ++root) {
+    for (int64_t root = 0; root < kSizesRanks; ++root) {
       const at::Tensor tensor = values(all.rank(), size);
       all.broadcast(tensor, root);
       EXPECT_TRUE(tensor.equal(values(root, size)));
@@ -64,9 +64,9 @@ TEST(SizesTest, ReductionsAddInRankOrder) {
     all.all_reduce(tensor);
     EXPECT_TRUE(tensor.equal(sum));
     const at::Tensor part = room(size);
-    all.reduce_scatter(part, values(all.rank(), kRanks * size) * 0.1);
+    all.reduce_scatter(part, values(all.rank(), kSizesRanks * size) * 0.1);
     const auto run = [&](int64_t r) {
-      return (values(r, kRanks * size) * 0.1)
+      return (values(r, kSizesRanks * size) * 0.1)
           .narrow(0, all.rank() * size, size);
     };
     EXPECT_TRUE(part.equal((run(0) + run(1)) + run(2)));
@@ -75,13 +75,13 @@ TEST(SizesTest, ReductionsAddInRankOrder) {
 
 TEST(SizesTest, ScatterAndGatherAreInverse) {
   each_size([](const Communicator& all, int64_t size) {
-    const at::Tensor whole = values(7, kRanks * size);
-    for (int64_t root = 0; root < kRanks; ++root) {
+    const at::Tensor whole = values(7, kSizesRanks * size);
+    for (int64_t root = 0; root < kSizesRanks; ++root) {
       const bool mine = all.rank() == root;
       const at::Tensor part = room(size);
       all.scatter(part, mine ? whole : at::Tensor(), root);
       EXPECT_TRUE(part.equal(whole.narrow(0, all.rank() * size, size)));
-      const at::Tensor back = mine ? room(kRanks * size) : at::Tensor();
+      const at::Tensor back = mine ? room(kSizesRanks * size) : at::Tensor();
       all.gather(back, part, root);
       EXPECT_TRUE(!mine || back.equal(whole));
     }
@@ -93,13 +93,13 @@ TEST(SizesTest, ScatterAndGatherAreInverse) {
 TEST(SizesTest, AllToAllMixesSmallAndLargeRuns) {
   each_size([](const Communicator& all, int64_t size) {
     const auto count = [&](int64_t from, int64_t to) {
-      return from == to ? int64_t{1} : size * ((from + to) % kRanks);
+      return from == to ? int64_t{1} : size * ((from + to) % kSizesRanks);
     };
     std::vector<int64_t> sent;
     std::vector<int64_t> received;
     std::vector<at::Tensor> input;
     std::vector<at::Tensor> expected;
-    for (int64_t r = 0; r < kRanks; ++r) {
+    for (int64_t r = 0; r < kSizesRanks; ++r) {
       sent.push_back(count(all.rank(), r));
       received.push_back(count(r, all.rank()));
       input.push_back(values(all.rank() + 10 * r, sent.back()));

@@ -4,11 +4,14 @@
 //
 // The first byte of an input chooses: a whole saved value, or the payload of a
 // kind, which gets a frame with a good checksum. With "--seed FOLDER" the
-// program writes the examples to start from.
+// program writes the examples to start from. Compiled with
+// TESSERA_PLANTED_FAULT it has a fault for the fuzzer to find.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <vector>
 
 #include <c10/util/Exception.h>
 
@@ -19,6 +22,29 @@ namespace {
 
 using namespace tessera::
     sharded_tensor;  // NOLINT(google-build-using-namespace)
+
+#ifdef TESSERA_PLANTED_FAULT
+std::set<std::string> example_texts() {
+  std::set<std::string> texts;
+  for (const Format format : {Format::kBytes, Format::kText}) {
+    for (const Saved& saved : saved_examples(format)) {
+      texts.emplace(saved.text);
+    }
+  }
+  return texts;
+}
+
+// Reads a value that no example shows one byte too far: to find it, the fuzzer
+// must make values that are accepted, and AddressSanitizer must watch.
+void read_too_far(std::string_view saved) {
+  static const std::set<std::string> known = example_texts();
+  if (known.count(std::string(saved)) == 0) {
+    const std::vector<char> copy(saved.begin(), saved.end());
+    const volatile char* end = copy.data() + copy.size();
+    static_cast<void>(*end);
+  }
+}
+#endif
 
 void require_fixed_point(const SavedKind& kind, std::string_view saved) {
   const Format format =
@@ -40,6 +66,9 @@ void require_fixed_point(const SavedKind& kind, std::string_view saved) {
     std::fprintf(stderr, "%s changes between bytes and text\n", kind.name);
     std::abort();
   }
+#ifdef TESSERA_PLANTED_FAULT
+  read_too_far(saved);
+#endif
 }
 
 format::Kind kind_at(size_t i) {

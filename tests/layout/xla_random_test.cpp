@@ -24,7 +24,7 @@ void shuffle(Random& random, List& list) {
   }
 }
 
-MeshShape random_mesh(Random& random, int64_t size) {
+MeshShape random_mesh_up_to(Random& random, int64_t size) {
   List sizes;
   std::vector<std::string> names;
   const bool named = random.flip();
@@ -53,7 +53,7 @@ struct Case {
 
 // Cuts with random turns, of sizes that XLA can express.
 Case random_case(Random& random, int64_t size) {
-  const MeshShape mesh = random_mesh(random, size);
+  const MeshShape mesh = random_mesh_up_to(random, size);
   List shape(static_cast<size_t>(random.between(0, 3)), 1);
   const auto ndim = static_cast<int64_t>(shape.size());
   const ReduceOp op = std::vector{
@@ -195,7 +195,7 @@ TEST(XlaRoundTrip, RandomMeshesKeepDevicePositionsInBothTexts) {
 
 // Anything goes: uneven, strided, ragged, every reduction.
 Layout any_layout(Random& random, int64_t size) {
-  const MeshShape mesh = random_mesh(random, std::min<int64_t>(size, 3));
+  const MeshShape mesh = random_mesh_up_to(random, std::min<int64_t>(size, 3));
   const List shape{random.between(1, 12), random.between(1, 12)};
   const auto op = static_cast<ReduceOp>(random.between(0, 4));
   Placements placements;

@@ -91,6 +91,13 @@ std::vector<at::Tensor> gradients_of(
   }
   const auto found = torch::autograd::grad(
       {loss}, leaves, {}, std::nullopt, false, /*allow_unused=*/true);
+  // lift() and lift_fresh() return the leaf itself, which then keeps its own
+  // graph alive.
+  for (const at::Tensor& leaf : leaves) {
+    if (!leaf.is_leaf()) {
+      leaf.detach_();
+    }
+  }
   for (size_t k = 0; k < numbers.size(); ++k) {
     gradients[numbers[k]] = found[k];
   }

@@ -1,5 +1,6 @@
 // A program as `tessera run` starts them: adds the ranks up and prints the sum.
 //   cli_run_probe 1         rank 1 throws before the sum
+//   cli_run_probe uncaught 1  the same, and main() does not catch it
 //   cli_run_probe exit 1    rank 1 exits with 7 after the sum; others go on
 //   cli_run_probe kill 1    rank 1 sends itself SIGKILL after the sum
 //   cli_run_probe wait      says "up" after the sum and waits for a file's end
@@ -48,23 +49,29 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const int64_t who = argc > 2 ? std::atoi(argv[2]) : -1;
   const bool throws = !what.empty() && what[0] >= '0' && what[0] <= '9';
+  const auto body = [&] {
+    const int64_t thrower = throws               ? std::atoi(what.c_str())
+                            : what == "uncaught" ? who
+                                                 : -1;
+    TORCH_CHECK(tessera::rank() != thrower, "planted failure");
+    const double sum = sum_of_ranks();
+    if (tessera::rank() == 0) {
+      std::printf(
+          "%d ranks, sum %g, engine %s\n",
+          static_cast<int>(tessera::world_size()), sum,
+          tessera::init().engine().c_str());
+      std::fflush(stdout);
+    }
+    if (!what.empty() && thrower < 0) {
+      do_as_told(what, who);
+    }
+  };
+  if (what == "uncaught") {
+    tessera::run(body);
+    return 0;
+  }
   try {
-    tessera::run([&] {
-      TORCH_CHECK(
-          !throws || tessera::rank() != std::atoi(what.c_str()),
-          "planted failure");
-      const double sum = sum_of_ranks();
-      if (tessera::rank() == 0) {
-        std::printf(
-            "%d ranks, sum %g, engine %s\n",
-            static_cast<int>(tessera::world_size()), sum,
-            tessera::init().engine().c_str());
-        std::fflush(stdout);
-      }
-      if (!what.empty() && !throws) {
-        do_as_told(what, who);
-      }
-    });
+    tessera::run(body);
   } catch (const c10::Error& error) {
     std::fprintf(stderr, "%s\n", error.what_without_backtrace());
     return 3;

@@ -16,12 +16,13 @@ PREFIXES = ("TESSERA_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "TORCHELASTIC", "LC_
             "LANG")
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
          "OMP_NUM_THREADS", "NO_COLOR")
+KEPT = ("OMPI_MCA_mca_base_env_list",)  # how a sanitizer's build runs under MPI
 
 
 def environment(locale="C.UTF-8", **more):
     """Returns the environment of a user who has set nothing but `more`."""
     env = {k: v for k, v in os.environ.items()
-           if not k.startswith(PREFIXES) and k not in NAMES}
+           if k in KEPT or not k.startswith(PREFIXES) and k not in NAMES}
     return {**env, "LC_ALL": locale, **more}
 
 

@@ -51,7 +51,16 @@ struct Page {
     std::atomic<int64_t> calls;      // made so far
     std::atomic<int64_t> raised_us;  // when it caught an error
     char text[2000];                 // of that
+    std::atomic<bool> done;          // has its results
     std::atomic<bool> may_end;       // set by the test
+
+    /// Waits for the test's let_end().
+    void wait_for_others() {
+      done = true;
+      while (!may_end) {
+        std::this_thread::sleep_for(1ms);
+      }
+    }
   };
   Rank ranks[kRanks];
 };
@@ -105,9 +114,14 @@ class Job {
       });
     });
   }
-  /// Lets ranks end that wait for it. They end without a word, so a rank that
-  /// has its results ends no call that others are still in.
-  void let_end() {
+  /// Lets ranks end that wait for it, once these are done. A rank that ends
+  /// without a word breaks the call that another is still in.
+  void let_end(const std::vector<int>& ranks) {
+    EXPECT_TRUE(until([&] {
+      return std::all_of(ranks.begin(), ranks.end(), [&](int r) {
+        return page_->ranks[r].done || page_->ranks[r].raised_us != 0;
+      });
+    }));
     for (Page::Rank& rank : page_->ranks) {
       rank.may_end = true;
     }
@@ -281,9 +295,11 @@ TEST(KillTest, SurvivorsGoOnInAGroupOfTheirOwn) {
     const at::Tensor sum = at::full({1}, world.rank() + 1, at::kLong);
     world.rebuild({0, 2, 3}).all_reduce(sum);
     TORCH_CHECK(sum.item<int64_t>() == 8, "the sum is ", sum.item<int64_t>());
+    mine.wait_for_others();
   });
   ASSERT_TRUE(job.reaches(3));
   job.signal(1, SIGKILL);
+  job.let_end({0, 2, 3});
   for (const int r : {0, 2, 3}) {
     EXPECT_EQ(job.wait(r), 0) << job.rank(r).text;
   }
@@ -349,12 +365,10 @@ TEST(KillTest, CyclesOfFailureAndRebuildLeaveNothingBehind) {
     TORCH_CHECK(after.within(before), before.text(), " became ", after.text());
     const std::string text = before.text() + " became " + after.text();
     std::strncpy(mine.text, text.c_str(), sizeof(mine.text) - 1);
-    while (!mine.may_end) {
-      std::this_thread::sleep_for(1ms);
-    }
+    mine.wait_for_others();
   });
   EXPECT_TRUE(job.reaches(200));
-  job.let_end();
+  job.let_end({0, 1, 2, 3});
   for (int r = 0; r < kRanks; ++r) {
     EXPECT_EQ(job.wait(r), 0)
         << job.rank(r).text << " after " << job.rank(r).calls << " cycles";

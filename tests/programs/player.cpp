@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMaxNumel = 12000;
 
-bool is_float(const at::Tensor& t) {
+bool holds_floats(const at::Tensor& t) {
   return c10::isFloatingType(t.scalar_type());
 }
 
@@ -23,7 +23,8 @@ bool is_float(const at::Tensor& t) {
 // are added up.
 bool has_rounded_addends(const at::Tensor& t) {
   const Placements& all = placements(t);
-  return is_float(t) && std::any_of(all.begin(), all.end(), [](const auto& p) {
+  return holds_floats(t) &&
+         std::any_of(all.begin(), all.end(), [](const auto& p) {
            return p.is_partial() && (p.reduce_op() == ReduceOp::kSum ||
                                      p.reduce_op() == ReduceOp::kAvg);
          });
@@ -57,7 +58,7 @@ bool has_selected_addends(const Placements& all) {
 }
 
 at::Tensor leaf(const at::Tensor& t, bool requires_grad) {
-  return is_float(t) && requires_grad ? t.detach().requires_grad_(true) : t;
+  return holds_floats(t) && requires_grad ? t.detach().requires_grad_(true) : t;
 }
 
 }  // namespace
@@ -189,14 +190,14 @@ Player::Value Player::make(
       break;
     case 8:
       say(" randn");
-      value.tensor = is_float(value.plain)
+      value.tensor = holds_floats(value.plain)
                          ? tessera::randn(shape, mesh, p, options)
                          : tessera::zeros(shape, mesh, p, options);
       value.plain = at::Tensor();
       break;
     case 9:
       say(" rand");
-      value.tensor = is_float(value.plain)
+      value.tensor = holds_floats(value.plain)
                          ? tessera::rand(shape, mesh, p, options)
                          : tessera::randint(0, 5, shape, mesh, p, options);
       value.plain = at::Tensor();
@@ -315,7 +316,7 @@ Player::Value Player::redistribute_step(const Step& step) {
   const bool averages =
       has_average(to) != has_average(placements(value.tensor));
   RedistributeOptions options;
-  if (is_float(value.tensor) && step.code(1, 6) == 0) {
+  if (holds_floats(value.tensor) && step.code(1, 6) == 0) {
     options.forward_dtype = step.code(2, 2) == 0 ? at::kDouble : at::kBFloat16;
     options.backward_dtype = at::kFloat;
   }
@@ -437,10 +438,11 @@ void Player::check(const Value& value) const {
     return;
   }
   const at::Tensor got = full_tensor(value.tensor.detach());
-  const bool same = got.sizes() == value.plain.sizes() &&
-                    got.scalar_type() == value.plain.scalar_type() &&
-                    (is_float(got) ? at::allclose(got, value.plain, 0, 0, true)
-                                   : at::equal(got, value.plain));
+  const bool same =
+      got.sizes() == value.plain.sizes() &&
+      got.scalar_type() == value.plain.scalar_type() &&
+      (holds_floats(got) ? at::allclose(got, value.plain, 0, 0, true)
+                         : at::equal(got, value.plain));
   if (!same) {
     const at::Tensor at = got.sizes() == value.plain.sizes()
                               ? got.ne(value.plain).flatten().nonzero()

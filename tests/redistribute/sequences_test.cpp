@@ -290,7 +290,7 @@ TEST(RandomSequences, KeepEveryElement) {
     return;
   }
   const uint64_t count =
-      (std::getenv("TESSERA_LONG") != nullptr ? 200'000 : 50'000) /
+      (std::getenv("TESSERA_LONG") != nullptr ? 200'000 : 20'000) /
       by_definition::kSlow;
   if (const auto seed = first_failure(0, count)) {
     report(*seed);

@@ -12,6 +12,9 @@
 
 namespace tessera::testing {
 
+/// The ranks of most of these tests.
+inline const std::vector<int64_t> kAll = {0, 1, 2, 3};
+
 /// Returns this rank's device under test, as text: "cpu", "cuda:0".
 inline std::string device_text() {
   return device() == at::kCPU ? "cpu" : "cuda:0";

@@ -6,7 +6,7 @@ namespace {
 
 using namespace sharded_tensor;  // NOLINT
 
-const std::vector<std::vector<int64_t>> kOrders = {
+const std::vector<std::vector<int64_t>> kBagOrders = {
     {0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}};
 
 // One rank's share of a call.
@@ -16,7 +16,7 @@ struct Input {
   at::Tensor weights = {};
 };
 
-struct Case {
+struct BagCase {
   std::vector<int64_t> ids;  // sizes
   int64_t rows;
   int64_t columns;
@@ -25,7 +25,7 @@ struct Case {
   bool weighted = false;
 };
 
-Input input_of(const Case& c, int64_t of_rank) {
+Input input_of(const BagCase& c, int64_t of_rank) {
   Input input;
   input.ids = at::arange(c10::multiply_integers(c.ids), i64())
                   .mul(7)
@@ -41,7 +41,7 @@ Input input_of(const Case& c, int64_t of_rank) {
   return input;
 }
 
-std::vector<Input> inputs_of(const Case& c) {
+std::vector<Input> inputs_of(const BagCase& c) {
   std::vector<Input> inputs;
   for (int64_t r = 0; r < 4; ++r) {
     inputs.push_back(input_of(c, r));
@@ -113,8 +113,8 @@ void expect_bags(
   }
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<BagCase> bag_cases() {
+  std::vector<BagCase> all;
   for (const BagMode mode : {BagMode::kSum, BagMode::kMean, BagMode::kMax}) {
     all.push_back({{6, 5}, 17, 13, {.mode = mode}});
     all.push_back({{11}, 21, 11, {.mode = mode}, {0, 5, 8}});
@@ -141,10 +141,10 @@ std::vector<Case> cases() {
 }
 
 void expect_cases(int64_t dim) {
-  ASSERT_EQ(cases().size(), 23);
+  ASSERT_EQ(bag_cases().size(), 23);
   run_ranks(4, [&] {
-    for (const auto& order : kOrders) {
-      for (const Case& c : cases()) {
+    for (const auto& order : kBagOrders) {
+      for (const BagCase& c : bag_cases()) {
         SCOPED_TRACE(
             ::testing::PrintToString(c.ids) + " of " + std::to_string(c.rows) +
             " x " + std::to_string(c.columns) + ", mode " +
@@ -199,7 +199,7 @@ TEST(DefectD30, ThereMayBeMoreBagsThanIds) {
   run_ranks(4, [] {
     for (const BagMode mode : {BagMode::kSum, BagMode::kMean, BagMode::kMax}) {
       for (const int64_t dim : {0, 1}) {
-        Case c{{2}, 6, 5, {.mode = mode}, {0, 0, 1, 2, 2, 2}};
+        BagCase c{{2}, 6, 5, {.mode = mode}, {0, 0, 1, 2, 2, 2}};
         expect_bags({6, 5}, chunks(dim, {0, 1, 2, 3}), inputs_of(c), c.options);
       }
     }
@@ -244,7 +244,7 @@ TEST(EmbeddingBag, IdsWithoutABagJoinNoOther) {
 TEST(EmbeddingBag, NoRankNeedHaveIds) {
   run_ranks(4, [] {
     for (const BagMode mode : {BagMode::kSum, BagMode::kMean, BagMode::kMax}) {
-      const Case c{{0}, 6, 5, {.mode = mode, .max_norm = 1}, {0, 0}};
+      const BagCase c{{0}, 6, 5, {.mode = mode, .max_norm = 1}, {0, 0}};
       expect_bags({6, 5}, chunks(0, {0, 1, 2, 3}), inputs_of(c), c.options);
     }
   });

@@ -14,11 +14,10 @@ using testing::f64;
 using testing::gradients_of;
 using testing::grid;
 using testing::i64;
+using testing::kAll;
 using testing::Mlp;
 using testing::same;
 using testing::shards_are;
-
-const std::vector<int64_t> kAll = {0, 1, 2, 3};
 
 // A 12 x 12 Linear whose values differ between ranks but for rank 0's.
 torch::nn::Linear linear_of(int64_t in, int64_t out) {

@@ -10,6 +10,7 @@ using testing::chunks;
 using testing::close;
 using testing::distinct;
 using testing::expect_equal_parameters;
+using testing::kAll;
 using testing::Mlp;
 using testing::same;
 using testing::set_values;
@@ -17,8 +18,6 @@ using torch::optim::AdamW;
 using torch::optim::AdamWOptions;
 using torch::optim::SGD;
 using torch::optim::SGDOptions;
-
-const std::vector<int64_t> kAll = {0, 1, 2, 3};
 
 // A plain parameter and a sharded tensor of several shards per rank.
 struct MixedImpl : torch::nn::Module, ShardedTensorHolder {

@@ -7,10 +7,9 @@ namespace {
 using namespace sharded_tensor;  // NOLINT(google-build-using-namespace)
 using testing::chunks;
 using testing::distinct;
+using testing::kAll;
 using testing::same;
 using testing::shards_are;
-
-const std::vector<int64_t> kAll = {0, 1, 2, 3};
 
 struct TableImpl : torch::nn::Module, ShardedTensorHolder {
   TableImpl() {

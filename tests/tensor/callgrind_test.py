@@ -41,29 +41,28 @@ def run(command, **environment):
     return done.stdout
 
 
-def count(operator, folder):
+def read(file):
     """Returns the instructions of each function and of what it calls."""
-    file = os.path.join(folder, f"callgrind.{operator}")
-    run(["valgrind", "--tool=callgrind", "--collect-atstart=no",
-         f"--callgrind-out-file={file}",
-         *(f"--toggle-collect={function}" for function in FUNCTIONS),
-         str(BIN / "dispatch_count"), operator, str(CALLS)], OMP_NUM_THREADS="1")
     table = run(["callgrind_annotate", "--inclusive=yes", "--threshold=100", file])
-    found = {}
+    found = []
     for function in FUNCTIONS:
         line = re.search(rf"^\s*([\d,]+) .*:{function} \[", table, re.M)
         if line is None:
-            raise SystemExit(f"callgrind counted nothing in {function} of {operator}")
-        found[function] = int(line.group(1).replace(",", ""))
-    return found
+            raise SystemExit(f"callgrind counted nothing in {function}: {file}")
+        found.append(int(line.group(1).replace(",", "")) // CALLS)
+    return tuple(found)
 
 
 def measure():
     """Returns the instructions of a plain and of a sharded call, by operator."""
     with tempfile.TemporaryDirectory() as folder:
-        counts = {operator: count(operator, folder) for operator in OPERATORS}
-    return {operator: tuple(found[name] // CALLS for name in FUNCTIONS)
-            for operator, found in counts.items()}
+        said = run(["valgrind", "--tool=callgrind", "--collect-atstart=no",
+                    f"--callgrind-out-file={folder}/%p",
+                    *(f"--toggle-collect={function}" for function in FUNCTIONS),
+                    str(BIN / "dispatch_count"), str(CALLS), *OPERATORS],
+                   OMP_NUM_THREADS="1")
+        return {operator: read(f"{folder}/{process}")
+                for operator, process in re.findall(r"^(\S+) (\d+)$", said, re.M)}
 
 
 def bounds():

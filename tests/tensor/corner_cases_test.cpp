@@ -17,13 +17,13 @@ using testing::i64;
 using testing::mesh_of;
 using testing::same;
 
-constexpr const char* kLayouts[] = {"R",      "S(0)",    "S(1)",
-                                    "P(sum)", "SS(0,2)", "P(avg)"};
+constexpr const char* kCornerLayouts[] = {"R",      "S(0)",    "S(1)",
+                                          "P(sum)", "SS(0,2)", "P(avg)"};
 
 TEST(Operators, CompareAllShardsInEqual) {
   run_ranks(3, [&] {
     const auto mesh = mesh_of({3});
-    for (const char* layout : kLayouts) {
+    for (const char* layout : kCornerLayouts) {
       SCOPED_TRACE(layout);
       const auto on = parse_placements(layout);
       const auto a = distribute_tensor(counting({6, 4}), mesh, on);
@@ -148,7 +148,7 @@ TEST(Operators, KeepConjugatesAndNegatives) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});
     const auto z = at::complex(distinct({4, 3}), distinct({4, 3}).flip(0));
-    for (const char* layout : kLayouts) {
+    for (const char* layout : kCornerLayouts) {
       SCOPED_TRACE(layout);
       auto t = distribute_tensor(z, mesh, parse_placements(layout));
       auto p = z.clone();
@@ -185,7 +185,7 @@ TEST(Operators, TakeInputsOfAnyStridesAndDtypes) {
         counting({3, 0}),
         counting({1, 1}),
         base.to(at::kHalf)};
-    for (const char* layout : kLayouts) {
+    for (const char* layout : kCornerLayouts) {
       for (const at::Tensor& p : inputs) {
         SCOPED_TRACE(::testing::Message() << layout << ' ' << p.strides());
         const auto t = distribute_tensor(p, mesh, parse_placements(layout));
@@ -255,7 +255,7 @@ TEST(Gradients, HaveTheLeafsPlacementsWithoutAnyOperator) {
 
 TEST(Hooks, OfTheUserMayComeAfterTheForwardPass) {
   run_ranks(2, [&] {
-    for (const char* layout : kLayouts) {
+    for (const char* layout : kCornerLayouts) {
       SCOPED_TRACE(layout);
       auto t = distribute_tensor(
                    distinct({4, 4}), mesh_of({2}), parse_placements(layout))
@@ -398,7 +398,7 @@ TEST(Operators, DecomposeWhereABackendKernelExistsToo) {
     const auto mesh = mesh_of({3});
     auto p = distinct({5, 4}).requires_grad_();
     at::silu(p).sum().backward();
-    for (const char* layout : kLayouts) {
+    for (const char* layout : kCornerLayouts) {
       SCOPED_TRACE(layout);
       auto x =
           distribute_tensor(distinct({5, 4}), mesh, parse_placements(layout));

@@ -1,9 +1,13 @@
-// A program for callgrind_test.py: cached calls of an operator on plain tensors
+// A program for callgrind_test.py: cached calls of operators on plain tensors
 // and on sharded ones, each kind inside a function that callgrind can be told
-// of.
+// of. Each operator has a process of its own, with a heap that no other has
+// used; they are forked, since loading LibTorch is most of what valgrind does.
 #include <tessera/comm/world.h>
 #include <tessera/tensor/dtensor.h>
 #include <tessera/tensor/factories.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -78,15 +82,7 @@ Operands parts_of(const Operands& sharded) {
   return parts;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: dispatch_count OPERATOR CALLS\n");
-    return 2;
-  }
-  const Call call = call_of(argv[1]);
-  const int calls = std::atoi(argv[2]);
+void count(Call call, int calls) {
   // One rank of two without the other: none of the calls talks to it. The
   // layer is cut by its outputs.
   tessera::run_simulated({.rank = 0, .size = 2}, [&] {
@@ -102,4 +98,27 @@ int main(int argc, char** argv) {
     repeat(call, sharded, kWarmUp);
     count_sharded(call, sharded, calls);
   });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: dispatch_count CALLS OPERATOR...\n");
+    return 2;
+  }
+  for (int i = 2; i < argc; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      count(call_of(argv[i]), std::atoi(argv[1]));
+      return 0;
+    }
+    int status = -1;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+      std::fprintf(stderr, "counting %s failed\n", argv[i]);
+      return 1;
+    }
+    std::printf("%s %d\n", argv[i], static_cast<int>(child));
+    std::fflush(stdout);
+  }
 }

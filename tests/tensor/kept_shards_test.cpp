@@ -28,7 +28,7 @@ int ranks_of(const Case& c) {
   return static_cast<int>(c10::multiply_integers(c.mesh));
 }
 
-at::Tensor cut_of(
+at::Tensor place(
     const at::Tensor& t, const DeviceMesh& mesh, const std::string& on) {
   return distribute_tensor(
       t.detach().clone().set_requires_grad(t.requires_grad()), mesh,
@@ -61,7 +61,7 @@ void expect_shown(const Case& c, const char* name, const View& view) {
   SCOPED_TRACE(std::string(name) + " of " + c.on);
   const auto mesh = mesh_of(c.mesh);
   const auto plain = counting(c.shape).requires_grad_(true);
-  const auto x = cut_of(plain, mesh, c.on);
+  const auto x = place(plain, mesh, c.on);
   CommLog log;
   const auto got = view(x);
   const auto again = view(x);  // by the decision of the first
@@ -76,7 +76,7 @@ void expect_shown(const Case& c, const char* name, const View& view) {
   const auto weights = distinct(want.sizes());
   (want * weights).sum().backward();
   (got *
-   cut_of(weights, mesh, to_string(Placements(c.mesh.size(), Replicate()))))
+   place(weights, mesh, to_string(Placements(c.mesh.size(), Replicate()))))
       .sum()
       .backward();
   EXPECT_TRUE(close(x.grad(), plain.grad()));
@@ -107,7 +107,7 @@ TEST(Squeeze, KeepsDimsOfWhichARankHoldsOneIndex) {
 
 TEST(Squeeze, ShowsTheMemoryOfTheShard) {
   run_ranks(4, [] {
-    auto x = cut_of(counting({4, 1, 6}), mesh_of({4}), "S(0)");
+    auto x = place(counting({4, 1, 6}), mesh_of({4}), "S(0)");
     auto y = x.squeeze();
     EXPECT_EQ(placed(y), "S(0)");
     y.mul_(10);
@@ -117,11 +117,11 @@ TEST(Squeeze, ShowsTheMemoryOfTheShard) {
     auto copy = at::squeeze_copy(x);
     copy.zero_();
     EXPECT_TRUE(same(x, counting({4, 1, 6}) * 10 + 1));
-    auto out = cut_of(counting({4, 6}), mesh_of({4}), "S(0)");
+    auto out = place(counting({4, 6}), mesh_of({4}), "S(0)");
     at::squeeze_copy_out(out, x);
     EXPECT_TRUE(same(out, counting({4, 6}) * 10 + 1));
     EXPECT_EQ(placed(out), "S(0)");
-    auto turned = cut_of(counting({6, 1, 4}), mesh_of({4}), "S(2)");
+    auto turned = place(counting({6, 1, 4}), mesh_of({4}), "S(2)");
     at::permute_copy_out(turned, x, {2, 1, 0});
     EXPECT_TRUE(same(turned, testing::plain(x).permute({2, 1, 0})));
     EXPECT_EQ(placed(turned), "S(2)");
@@ -133,7 +133,7 @@ TEST(Detach, InPlaceForgetsTheHistoryAndMovesNothing) {
     const auto mesh = mesh_of({2, 2});
     for (const char* on : {"S(0) S(1)", "R S(0)", "P(sum) S(1)", "R R"}) {
       SCOPED_TRACE(on);
-      const auto x = cut_of(counting({5, 3}).requires_grad_(true), mesh, on);
+      const auto x = place(counting({5, 3}).requires_grad_(true), mesh, on);
       auto y = x * 2;
       ASSERT_TRUE(y.requires_grad());
       const std::string before = placed(y);
@@ -145,7 +145,7 @@ TEST(Detach, InPlaceForgetsTheHistoryAndMovesNothing) {
       EXPECT_EQ(placed(y), before);
       EXPECT_TRUE(same(y, counting({5, 3}) * 2));
     }
-    auto leaf = cut_of(counting({4}), mesh, "S(0) R");
+    auto leaf = place(counting({4}), mesh, "S(0) R");
     EXPECT_TRUE(leaf.detach_().is_leaf());
   });
 }
@@ -164,9 +164,9 @@ TEST(Copy, WritesShardsIntoAnOutTensor) {
     const auto values = distinct({5, 3});
     for (const auto& on : layouts) {
       SCOPED_TRACE(on[0]);
-      const auto self = cut_of(counting({5, 3}, f32()), mesh, on[0]);
-      const auto from = cut_of(values, mesh, on[1]);
-      auto out = cut_of(counting({5, 3}, f32()) * 7, mesh, on[2]);
+      const auto self = place(counting({5, 3}, f32()), mesh, on[0]);
+      const auto from = place(values, mesh, on[1]);
+      auto out = place(counting({5, 3}, f32()) * 7, mesh, on[2]);
       CommLog log;
       at::copy_out(out, self, from);
       EXPECT_EQ(placed(out), on[2]);
@@ -175,8 +175,8 @@ TEST(Copy, WritesShardsIntoAnOutTensor) {
       EXPECT_TRUE(close(out, values.to(at::kFloat), 1e-6));
     }
     // A row is spread over all rows; the result has the layout of self.
-    const auto self = cut_of(counting({5, 3}), mesh, "S(0) S(1)");
-    const auto row = cut_of(distinct({3}), mesh, "R S(0)");
+    const auto self = place(counting({5, 3}), mesh, "S(0) S(1)");
+    const auto row = place(distinct({3}), mesh, "R S(0)");
     CommLog log;
     const auto spread = at::copy(self, row);
     EXPECT_EQ(log.count(), 0);
@@ -192,7 +192,7 @@ Tensors list_on(const DeviceMesh& mesh, const char* on, const Tensors& plain) {
     for (Placement& one : p) {
       one = one.is_shard() && one.dim() >= t.dim() ? Replicate() : one;
     }
-    list.push_back(cut_of(t, mesh, to_string(p)));
+    list.push_back(place(t, mesh, to_string(p)));
   }
   return list;
 }
@@ -302,10 +302,10 @@ void expect_unscaled(const DeviceMesh& mesh, const char* on, double bad) {
   auto found = at::zeros({1}, f32());
   const std::string whole =
       to_string(Placements(placements(list[0]).size(), Replicate()));
-  auto got = cut_of(found, mesh, whole);
+  auto got = place(found, mesh, whole);
   CommLog log;
   at::_amp_foreach_non_finite_check_and_unscale_(
-      list, got, cut_of(inverse, mesh, whole));
+      list, got, place(inverse, mesh, whole));
   const int64_t bytes = log.bytes();
   at::_amp_foreach_non_finite_check_and_unscale_(plain, found, inverse);
   EXPECT_TRUE(same(got, found));
@@ -332,9 +332,9 @@ TEST(Unscale, OfShardsTellsAllRanksOfOneInfinity) {
 TEST(Unscale, KeepsWhatWasFoundBeforeAndIsForetold) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});
-    const Tensors list = {cut_of(counting({3, 2}, f32()), mesh, "S(0)")};
-    auto found = cut_of(at::ones({1}, f32()), mesh, "R");
-    const auto inverse = cut_of(at::ones({1}, f32()), mesh, "R");
+    const Tensors list = {place(counting({3, 2}, f32()), mesh, "S(0)")};
+    auto found = place(at::ones({1}, f32()), mesh, "R");
+    const auto inverse = place(at::ones({1}, f32()), mesh, "R");
     const std::string told = explain(
         "aten::_amp_foreach_non_finite_check_and_unscale_", list, found,
         inverse);

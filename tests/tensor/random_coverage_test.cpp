@@ -183,8 +183,8 @@ at::Tensor noisy_plain(
 }
 
 TEST(RandomCoverage, OperatorsOfOtherLibrariesDrawTheSameOnAllRanks) {
-  static torch::Library* library = [] {
-    auto* made = new torch::Library(
+  static const auto library = [] {
+    auto made = std::make_unique<torch::Library>(
         torch::Library::DEF, "tessera_random_test", std::nullopt, __FILE__,
         __LINE__);
     made->def(
@@ -194,7 +194,6 @@ TEST(RandomCoverage, OperatorsOfOtherLibrariesDrawTheSameOnAllRanks) {
     made->impl("noisy", c10::DispatchKey::CPU, noisy_plain);
     return made;
   }();
-  static_cast<void>(library);
   if (device() != at::kCPU) {
     GTEST_SKIP() << "the operator has a kernel for the host only";
   }

@@ -12,6 +12,7 @@
 
 #include <c10/core/ScalarType.h>
 #include <tessera/comm/communicator.h>
+#include <tessera/export.h>
 
 namespace tessera {
 
@@ -22,7 +23,7 @@ class CallRecords;
 
 /// One collective that this rank took part in, asynchronous or not. Groups of
 /// one rank communicate nothing and are left out.
-struct CommLogEntry {
+struct TESSERA_API CommLogEntry {
   /// What led to it: an operator ("aten::mm"), a function ("redistribute",
   /// "gradient of redistribute"), or "user" for a Communicator's own function.
   std::string cause;
@@ -73,7 +74,7 @@ struct CommLogSum {
 /// Records this rank's collectives while it lives. Logs may nest and overlap;
 /// each sees everything.
 /// Example: CommLog log; at::mm(a, b); std::cout << log;
-class CommLog {
+class TESSERA_API CommLog {
  public:
   CommLog();
   ~CommLog();
@@ -103,11 +104,11 @@ class CommLog {
 
 /// Prints the entry's line and what led to it: "all_gather tp: S(1) -> R, 4096
 /// bytes; aten::mm, implied".
-std::string to_string(const CommLogEntry& entry);
+TESSERA_API std::string to_string(const CommLogEntry& entry);
 /// Prints one line per entry, then a table by cause.
-std::string to_string(const CommLog& log);
+TESSERA_API std::string to_string(const CommLog& log);
 /// Prints one JSON object: entries, by_cause, count, bytes.
-std::string to_json(const CommLog& log);
-std::ostream& operator<<(std::ostream& out, const CommLog& log);
+TESSERA_API std::string to_json(const CommLog& log);
+TESSERA_API std::ostream& operator<<(std::ostream& out, const CommLog& log);
 
 }  // namespace tessera

@@ -15,12 +15,13 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <tessera/export.h>
 #include <tessera/layout/placement.h>
 
 namespace tessera {
 
 class Communicator;
-class Work;
+class TESSERA_API Work;  // here: GCC 12 refuses it beside [[nodiscard]]
 
 namespace detail {
 class CommunicatorImpl;
@@ -51,7 +52,7 @@ class [[nodiscard]] Work {
 };
 
 /// A handle to a group of ranks; copies share the group.
-class Communicator {
+class TESSERA_API Communicator {
  public:
   Communicator() = default;
   explicit Communicator(std::shared_ptr<detail::CommunicatorImpl> impl);

@@ -12,13 +12,20 @@
 #include <c10/core/DeviceType.h>
 #include <tessera/comm/communicator.h>
 #include <tessera/comm/world.h>
+#include <tessera/export.h>
 #include <tessera/layout/mesh_shape.h>
 
 namespace tessera {
 
+class DeviceMesh;
+namespace detail {
+/// Returns the mesh that slice() cut a mesh from; another one itself.
+DeviceMesh root_of(const DeviceMesh& mesh);
+}  // namespace detail
+
 /// A handle to a mesh of this rank's world; copies share its communicators,
 /// which are made when first asked for.
-class DeviceMesh {
+class TESSERA_API DeviceMesh {
  public:
   /// Arranges ranks as an integer tensor does. A rank that occurs twice or lies
   /// outside the world is an error. A mesh need not hold this rank.
@@ -77,11 +84,12 @@ class DeviceMesh {
   const World& world() const;
 
   /// Compares ranks, arrangement, names, device type and world.
-  friend bool operator==(const DeviceMesh& a, const DeviceMesh& b);
+  friend TESSERA_API bool operator==(const DeviceMesh& a, const DeviceMesh& b);
   size_t hash() const;
 
  private:
   struct State;
+  friend DeviceMesh detail::root_of(const DeviceMesh& mesh);
   explicit DeviceMesh(std::shared_ptr<State> state);
   DeviceMesh(c10::DeviceType device_type, MeshShape shape, World world);
   DeviceMesh with_shape(MeshShape shape) const;
@@ -92,17 +100,17 @@ class DeviceMesh {
 
 /// Arranges ranks 0 .. product(shape)-1 row-major.
 /// Example: init_device_mesh(at::kCPU, {2, 2}, {"dp", "tp"}).
-DeviceMesh init_device_mesh(
+TESSERA_API DeviceMesh init_device_mesh(
     c10::DeviceType device_type, const std::vector<int64_t>& shape,
     std::vector<std::string> dim_names = {});
 
 /// Prints "mesh(dp=2, tp=4)", with the device type where it is not cpu.
-std::string to_string(const DeviceMesh& mesh);
-std::ostream& operator<<(std::ostream& out, const DeviceMesh& mesh);
+TESSERA_API std::string to_string(const DeviceMesh& mesh);
+TESSERA_API std::ostream& operator<<(std::ostream& out, const DeviceMesh& mesh);
 
 /// Makes a mesh the current one of this thread while it lives; calls that name
 /// no mesh use it.
-class MeshGuard {
+class TESSERA_API MeshGuard {
  public:
   explicit MeshGuard(DeviceMesh mesh);
   ~MeshGuard();
@@ -111,6 +119,6 @@ class MeshGuard {
 };
 
 /// Returns the innermost MeshGuard's mesh; an error when there is none.
-const DeviceMesh& current_mesh();
+TESSERA_API const DeviceMesh& current_mesh();
 
 }  // namespace tessera

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include <tessera/export.h>
+
 namespace tessera {
 
 /// How far a call has come on this rank.
@@ -54,15 +56,15 @@ struct FlightEntry {
 /// stays.
 /// Example: for (const auto& entry : flight_record()) {
 ///            std::cerr << to_string(entry) << '\n'; }
-std::vector<FlightEntry> flight_record();
+TESSERA_API std::vector<FlightEntry> flight_record();
 
 /// Prints "started", "completed", "failed", "given up" or "refused".
-std::string to_string(FlightState state);
+TESSERA_API std::string to_string(FlightState state);
 /// Prints "rank 2: call 17 on group {0, 2}: all_reduce(f32[8], sum), aten::mm,
 /// started 12.304 ms, failed after 50.120 ms: waited for rank 0", without
 /// control characters.
-std::string to_string(const FlightEntry& entry);
+TESSERA_API std::string to_string(const FlightEntry& entry);
 /// Prints one JSON object on one line; times in microseconds.
-std::string to_json(const FlightEntry& entry);
+TESSERA_API std::string to_json(const FlightEntry& entry);
 
 }  // namespace tessera

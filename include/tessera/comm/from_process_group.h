@@ -9,6 +9,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 #include <tessera/comm/communicator.h>
+#include <tessera/export.h>
 
 namespace c10d {
 class ProcessGroup;
@@ -27,7 +28,7 @@ namespace tessera {
 /// split, and calls are staged through its device. Without a store the group's
 /// backend carries the calls, and should not be used after a failure. Example:
 /// from_process_group(c10d::resolve_process_group("0"));
-Communicator from_process_group(
+TESSERA_API Communicator from_process_group(
     c10::intrusive_ptr<c10d::ProcessGroup> group,
     std::chrono::milliseconds deadline = std::chrono::minutes(5));
 

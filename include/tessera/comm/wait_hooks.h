@@ -4,6 +4,8 @@
 // for.
 #pragma once
 
+#include <tessera/export.h>
+
 namespace tessera {
 
 /// Two functions that are called before and after each wait, on the thread that
@@ -17,6 +19,6 @@ struct WaitHooks {
 /// Sets the hooks of this process; both functions, or none to remove them. Set
 /// them while no rank waits.
 /// Example: set_wait_hooks({.before = &give_lock, .after = &take_lock});
-void set_wait_hooks(const WaitHooks& hooks);
+TESSERA_API void set_wait_hooks(const WaitHooks& hooks);
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <tessera/comm/communicator.h>
+#include <tessera/export.h>
 
 namespace tessera {
 
@@ -29,7 +30,7 @@ struct InitOptions {
 };
 
 /// A handle to this rank's world.
-class World {
+class TESSERA_API World {
  public:
   explicit World(std::shared_ptr<detail::WorldImpl> impl);
   int64_t rank() const;
@@ -61,13 +62,13 @@ class World {
 /// one of this thread; alone, a world of one rank. Repeated calls return the
 /// same world. Engine::kSimulated makes sure that it is a simulated one.
 /// Example: init().rank().
-World init(InitOptions options = {});
+TESSERA_API World init(InitOptions options = {});
 
 /// Runs `body` on `n` ranks that are threads of this process, and returns when
 /// all have ended. An exception on one rank frees the others at once and is
 /// rethrown here with its rank.
 /// Example: run_ranks(4, [] { std::cout << tessera::rank(); });
-void run_ranks(
+TESSERA_API void run_ranks(
     int n, const std::function<void()>& body, InitOptions options = {});
 
 /// One rank of a world whose other ranks are not there.
@@ -85,16 +86,16 @@ struct SimulatedRank {
 /// TESSERA_WORLD_SIZE=65536 in its environment.
 /// Example: run_simulated({.rank = 17, .size = 65536}, [] {
 ///   auto mesh = init_device_mesh(at::kCPU, {256, 256}); });
-void run_simulated(
+TESSERA_API void run_simulated(
     const SimulatedRank& which, const std::function<void()>& body);
 
 /// Runs `body` once per rank that this process hosts: on N threads when started
 /// by `tessera run -n N`, else once. The usual content of main().
-void run(const std::function<void()>& body);
+TESSERA_API void run(const std::function<void()>& body);
 
 /// Returns this rank; 0 when the program runs alone.
-int64_t rank();
+TESSERA_API int64_t rank();
 /// Returns the number of ranks; 1 when the program runs alone.
-int64_t world_size();
+TESSERA_API int64_t world_size();
 
 }  // namespace tessera

@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/export.h>
+
 namespace tessera {
 
 /// The half-open region offsets[d] .. offsets[d] + sizes[d] of every dim.
-struct Box {
+struct TESSERA_API Box {
   std::vector<int64_t> offsets;
   std::vector<int64_t> sizes;
 
@@ -28,23 +30,24 @@ struct Box {
 };
 
 /// Returns the box of a whole tensor: offsets 0, sizes `shape`.
-Box whole(const std::vector<int64_t>& shape);
+TESSERA_API Box whole(const std::vector<int64_t>& shape);
 
 /// Returns the common region, or nothing where no element is shared.
-std::optional<Box> intersect(const Box& a, const Box& b);
+TESSERA_API std::optional<Box> intersect(const Box& a, const Box& b);
 
 /// Returns the positions of two boxes that share an element, or nothing;
 /// O(n log n) in one or two dims, O(n log^(d-1) n) beyond. Empty boxes overlap
 /// nothing. Of several pairs, the one returned depends on the boxes alone.
-std::optional<std::pair<size_t, size_t>> find_overlap(
+TESSERA_API std::optional<std::pair<size_t, size_t>> find_overlap(
     const std::vector<Box>& boxes);
 
 /// Tells whether every element of `outer` lies in exactly one of `boxes` and
 /// none of them reaches beyond it; O(n 2^d log n).
-bool is_exact_cover(const std::vector<Box>& boxes, const Box& outer);
+TESSERA_API bool is_exact_cover(
+    const std::vector<Box>& boxes, const Box& outer);
 
 /// Prints "[0:4, 8:16]" (begin:end per dim).
-std::string to_string(const Box& box);
-std::ostream& operator<<(std::ostream& out, const Box& box);
+TESSERA_API std::string to_string(const Box& box);
+TESSERA_API std::ostream& operator<<(std::ostream& out, const Box& box);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/export.h>
 #include <tessera/layout/layout.h>
 
 namespace tessera {
@@ -21,7 +22,7 @@ struct Tile {
 
 /// A tensor of `shape` cut into disjoint boxes that cover it. The constructor
 /// checks both.
-class BoxLayout {
+class TESSERA_API BoxLayout {
  public:
   BoxLayout(std::vector<int64_t> shape, std::vector<Tile> tiles);
   /// Lists the shards of a layout without Partial; a replicated box belongs to

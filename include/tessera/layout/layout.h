@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/export.h>
 #include <tessera/layout/box.h>
 #include <tessera/layout/mesh_shape.h>
 #include <tessera/layout/placement.h>
@@ -36,16 +37,16 @@ using Runs = std::vector<Run>;
 /// indices is cut as `placement` says, as runs of 0 .. length-1. Empty parts
 /// have no run. Replicate and Partial keep everything.
 /// Example: cut_runs(Shard(0), 10, 4, 3) -> {9:10}.
-Runs cut_runs(
+TESSERA_API Runs cut_runs(
     const Placement& placement, int64_t length, int64_t parts,
     int64_t coordinate);
 
 /// Returns the total length of runs.
-int64_t total_length(const Runs& runs);
+TESSERA_API int64_t total_length(const Runs& runs);
 
 /// A global shape laid out on a mesh. The constructor checks everything, so a
 /// Layout that exists is a valid one.
-class Layout {
+class TESSERA_API Layout {
  public:
   /// Checks and normalises: one placement per mesh dim, tensor dims in range
   /// (negative ones count from the end), turns complete, ragged lengths that
@@ -87,7 +88,7 @@ class Layout {
   /// Returns the ranks whose shard shares an element with `box`, ascending.
   std::vector<int64_t> ranks_holding(const Box& box) const;
 
-  friend bool operator==(const Layout& a, const Layout& b);
+  friend TESSERA_API bool operator==(const Layout& a, const Layout& b);
   size_t hash() const;
 
  private:
@@ -105,16 +106,16 @@ class Layout {
 
 /// Returns the shape of the shard at a coordinate; see Layout::local_shape.
 /// Example: local_shape({10}, MeshShape({4}), {Shard(0)}, {3}) -> {1}.
-std::vector<int64_t> local_shape(
+TESSERA_API std::vector<int64_t> local_shape(
     const std::vector<int64_t>& shape, const MeshShape& mesh,
     const Placements& placements, const std::vector<int64_t>& coordinate);
 /// Returns the box of the shard at a coordinate; see Layout::box.
-Box local_box(
+TESSERA_API Box local_box(
     const std::vector<int64_t>& shape, const MeshShape& mesh,
     const Placements& placements, const std::vector<int64_t>& coordinate);
 
 /// Prints "[8, 16] S(0) R @ mesh(dp=2, tp=4)".
-std::string to_string(const Layout& layout);
-std::ostream& operator<<(std::ostream& out, const Layout& layout);
+TESSERA_API std::string to_string(const Layout& layout);
+TESSERA_API std::ostream& operator<<(std::ostream& out, const Layout& layout);
 
 }  // namespace tessera

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include <tessera/export.h>
+
 namespace tessera {
 
 namespace detail {
@@ -30,7 +32,7 @@ using MeshDim = std::vector<Strided>;
 }  // namespace detail
 
 /// An n-d arrangement of global ranks, by value.
-class MeshShape {
+class TESSERA_API MeshShape {
  public:
   /// Makes the 0-d mesh of rank 0 alone.
   MeshShape();
@@ -83,7 +85,7 @@ class MeshShape {
 
   /// Tells whether names are equal and every coordinate has the same rank,
   /// whatever the roots.
-  friend bool operator==(const MeshShape& a, const MeshShape& b);
+  friend TESSERA_API bool operator==(const MeshShape& a, const MeshShape& b);
   size_t hash() const;
 
  private:
@@ -97,7 +99,7 @@ class MeshShape {
 
 /// Prints "mesh(dp=2, tp=4)", or "mesh(2, 4)" without names; a mesh whose ranks
 /// are not 0 .. n-1 in order also says which: "mesh(tp=2; ranks 1 3)".
-std::string to_string(const MeshShape& mesh);
-std::ostream& operator<<(std::ostream& out, const MeshShape& mesh);
+TESSERA_API std::string to_string(const MeshShape& mesh);
+TESSERA_API std::ostream& operator<<(std::ostream& out, const MeshShape& mesh);
 
 }  // namespace tessera

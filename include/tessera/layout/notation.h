@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include <tessera/export.h>
 #include <tessera/layout/layout.h>
 
 namespace tessera {
@@ -27,17 +28,17 @@ struct TypedLayout {
 };
 
 /// Parses one placement. Example: parse_placement("SS(0,2)").
-Placement parse_placement(std::string_view text);
+TESSERA_API Placement parse_placement(std::string_view text);
 /// Parses placements separated by blanks or commas; "" gives none.
-Placements parse_placements(std::string_view text);
+TESSERA_API Placements parse_placements(std::string_view text);
 /// Parses a mesh, in the long or the short form.
-MeshShape parse_mesh(std::string_view text);
+TESSERA_API MeshShape parse_mesh(std::string_view text);
 /// Parses a shape, "[8, 16]" or "8x16".
-std::vector<int64_t> parse_shape(std::string_view text);
+TESSERA_API std::vector<int64_t> parse_shape(std::string_view text);
 /// Parses a whole layout. Example: parse_layout("f32[8, 16] S(0) @ mesh(4)").
-TypedLayout parse_layout(std::string_view text);
+TESSERA_API TypedLayout parse_layout(std::string_view text);
 
 /// Prints a shape as the notation does: "[8, 16]".
-std::string shape_to_string(const std::vector<int64_t>& shape);
+TESSERA_API std::string shape_to_string(const std::vector<int64_t>& shape);
 
 }  // namespace tessera

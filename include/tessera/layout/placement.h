@@ -11,16 +11,18 @@
 #include <string>
 #include <vector>
 
+#include <tessera/export.h>
+
 namespace tessera {
 
 /// How the addends of a Partial combine into the value.
 enum class ReduceOp : uint8_t { kSum, kAvg, kMax, kMin, kProduct };
 
 /// Prints the name used by the notation: "sum", "avg", "max", "min", "product".
-const char* to_string(ReduceOp op);
+TESSERA_API const char* to_string(ReduceOp op);
 
 /// One mesh dim's share in a layout. Build one with the functions below.
-class Placement {
+class TESSERA_API Placement {
  public:
   enum class Kind : uint8_t {
     kReplicate,
@@ -82,31 +84,32 @@ using Placements = std::vector<Placement>;
 
 /// Cuts tensor dim `dim` into ceil chunks: size 10 over 4 -> 3 3 3 1. Negative
 /// dims count from the end and are resolved where the shape is known.
-Placement Shard(int64_t dim);
+TESSERA_API Placement Shard(int64_t dim);
 
 /// Holds the whole tensor on every coordinate.
-Placement Replicate();
+TESSERA_API Placement Replicate();
 
 /// Holds one addend of the tensor on every coordinate; `op` combines them.
-Placement Partial(ReduceOp op = ReduceOp::kSum);
+TESSERA_API Placement Partial(ReduceOp op = ReduceOp::kSum);
 
 /// Cuts `dim` into `split_factor` pieces, each piece into one part per
 /// coordinate; coordinate r holds part r of every piece, in order.
 /// Size 8, factor 2, over 2 -> {0 1 4 5} {2 3 6 7}.
-Placement StridedShard(int64_t dim, int64_t split_factor);
+TESSERA_API Placement StridedShard(int64_t dim, int64_t split_factor);
 
 /// Cuts `dim` into runs of the given lengths, one per coordinate; zero is
 /// allowed, and the lengths must add up to the size of the dim.
-Placement RaggedShard(int64_t dim, std::vector<int64_t> sizes);
+TESSERA_API Placement RaggedShard(int64_t dim, std::vector<int64_t> sizes);
 
 /// Prints one placement: "R", "S(0)", "SS(0,2)", "RS(0,[3,0,5])", "P(sum)".
-std::string to_string(const Placement& placement);
+TESSERA_API std::string to_string(const Placement& placement);
 /// Prints placements separated by blanks: "S(0) R".
-std::string to_string(const Placements& placements);
-std::ostream& operator<<(std::ostream& out, const Placement& placement);
+TESSERA_API std::string to_string(const Placements& placements);
+TESSERA_API std::ostream& operator<<(
+    std::ostream& out, const Placement& placement);
 
 /// Hashes by content.
-size_t hash_value(const Placement& placement);
+TESSERA_API size_t hash_value(const Placement& placement);
 
 }  // namespace tessera
 

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include <tessera/export.h>
 #include <tessera/layout/layout.h>
 
 namespace tessera {
@@ -25,25 +26,27 @@ namespace tessera {
 /// tensor dim, then the numbers of addends and of copies.
 /// Example: [8, 16] S(0) R @ mesh(2, 4) ->
 /// {devices=[2,1,4]<=[8] last_tile_dim_replicate}.
-std::string to_hlo_sharding(const Layout& layout);
+TESSERA_API std::string to_hlo_sharding(const Layout& layout);
 
 /// Prints the mesh and the sharding of a layout in two lines of Shardy. Mesh
 /// dims without names are called _axis_0, _axis_1, ...
-std::string to_shardy(const Layout& layout);
+TESSERA_API std::string to_shardy(const Layout& layout);
 
 /// Reads the HloSharding of a tensor on a mesh. A mesh dim of size 1 comes back
 /// as R, since the text says nothing about it. Strided cuts come back as turns:
 /// SS(0,2) S(0) on mesh(2, 2) as S(0)[1] S(0)[0], which holds the same.
-Layout from_hlo_sharding(
+TESSERA_API Layout from_hlo_sharding(
     std::string_view text, std::vector<int64_t> shape, const MeshShape& mesh);
 /// Reads an HloSharding that lists its devices; the mesh is the one that the
 /// text speaks of: {devices=[2,4]<=[8]} is S(0) S(1) on mesh(2, 4).
-Layout from_hlo_sharding(std::string_view text, std::vector<int64_t> shape);
+TESSERA_API Layout
+from_hlo_sharding(std::string_view text, std::vector<int64_t> shape);
 
 /// Reads both lines that to_shardy() prints.
-Layout from_shardy(std::string_view text, std::vector<int64_t> shape);
+TESSERA_API Layout
+from_shardy(std::string_view text, std::vector<int64_t> shape);
 /// Reads a #sdy.sharding<...> alone; its axes are the names of `mesh`.
-Layout from_shardy(
+TESSERA_API Layout from_shardy(
     std::string_view text, std::vector<int64_t> shape, const MeshShape& mesh);
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <tessera/export.h>
 
 namespace tessera {
 
@@ -19,7 +20,7 @@ struct ClipOptions {
 /// meshes that this rank is in. One small reduction per mesh and set of cut
 /// mesh dims.
 /// Example: clip_grad_norm(model->parameters(), 1.0).
-at::Tensor clip_grad_norm(
+TESSERA_API at::Tensor clip_grad_norm(
     const std::vector<at::Tensor>& parameters, double max_norm,
     const ClipOptions& options = {});
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include <tessera/comm/device_mesh.h>
+#include <tessera/export.h>
 
 namespace torch::nn {
 class Module;
@@ -36,7 +37,7 @@ struct DataParallelOptions {
 ///   loss_of(model(inputs)).backward();
 ///   parallel.reduce_gradients();
 ///   optimizer.step();
-class DataParallel {
+class TESSERA_API DataParallel {
  public:
   DataParallel(
       torch::nn::Module& module, const DeviceMesh& mesh,

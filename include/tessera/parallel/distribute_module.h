@@ -15,6 +15,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <tessera/comm/device_mesh.h>
+#include <tessera/export.h>
 #include <tessera/layout/placement.h>
 
 namespace torch::nn {
@@ -37,18 +38,19 @@ using TensorsFn = std::function<std::vector<at::Tensor>(
 
 /// Calls `partition` for every sub-module, then replicates every parameter and
 /// buffer that is still plain. Values are those of the mesh's first rank.
-void distribute_parameters(
+TESSERA_API void distribute_parameters(
     torch::nn::Module& module, const DeviceMesh& mesh,
     const PartitionFn& partition = {});
 
 /// Gives the state that an optimizer has for sharded parameters the layout of
 /// its parameter. Needed only where it stepped before they were sharded.
-void distribute_optimizer(torch::optim::Optimizer& optimizer);
+TESSERA_API void distribute_optimizer(torch::optim::Optimizer& optimizer);
 
 namespace detail {
 
 /// Throws unless a TensorsFn returned as many tensors as it was given.
-void check_tensor_count(const char* which, size_t given, size_t returned);
+TESSERA_API void check_tensor_count(
+    const char* which, size_t given, size_t returned);
 
 inline void collect_tensors(at::Tensor& value, std::vector<at::Tensor*>& into) {
   into.push_back(&value);

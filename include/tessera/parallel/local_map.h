@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <tessera/comm/device_mesh.h>
+#include <tessera/export.h>
 #include <tessera/layout/placement.h>
 
 namespace tessera {
@@ -32,7 +33,7 @@ struct LocalMapOptions {
 ///   auto f = local_map([](auto& t) { return std::vector{my_kernel(t[0])}; },
 ///                      {{Shard(0)}}, {Placements{Shard(0)}}, mesh);
 ///   at::Tensor y = f({x})[0];
-LocalFn local_map(
+TESSERA_API LocalFn local_map(
     LocalFn fn, std::vector<Placements> out_placements,
     std::vector<std::optional<Placements>> in_placements,
     const DeviceMesh& mesh, LocalMapOptions options = {});

@@ -2,6 +2,8 @@
 // gathered.
 #pragma once
 
+#include <tessera/export.h>
+
 namespace tessera {
 
 /// While it lives, cross entropy on this thread asks for logits that are cut
@@ -12,7 +14,7 @@ namespace tessera {
 ///   parallelize_module(model, mesh, {{"head", ColwiseParallel()}});
 ///   LossParallel guard;
 ///   at::cross_entropy_loss(model(x), targets).backward();
-class LossParallel {
+class TESSERA_API LossParallel {
  public:
   LossParallel();
   ~LossParallel();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <tessera/comm/device_mesh.h>
+#include <tessera/export.h>
 #include <tessera/layout/placement.h>
 
 namespace torch::nn {
@@ -93,7 +94,7 @@ struct ParallelizeOptions {
 ///   parallelize_module(*model, mesh, {
 ///     {"layers.*.up", ColwiseParallel()},
 ///     {"layers.*.down", RowwiseParallel()}});
-void parallelize_module(
+TESSERA_API void parallelize_module(
     torch::nn::Module& module, const DeviceMesh& mesh, const ParallelPlan& plan,
     const ParallelizeOptions& options = {});
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <tessera/export.h>
 #include <tessera/plan/step.h>
 
 namespace tessera {
@@ -20,7 +21,7 @@ struct Link {
 };
 
 /// The machine that plans are priced for. The defaults are those of one host.
-struct MachineModel {
+struct TESSERA_API MachineModel {
   /// The link of every mesh dim that `links` does not list.
   Link link = {};
   /// Links of mesh dims 0, 1, ..., as far as they differ from `link`.
@@ -35,19 +36,19 @@ struct MachineModel {
 
 /// Returns how many messages follow each other in a step among `ranks` ranks:
 /// 0 for a local step, 2 (ranks - 1) for an all_reduce, else ranks - 1.
-int64_t message_count(StepKind kind, int64_t ranks);
+TESSERA_API int64_t message_count(StepKind kind, int64_t ranks);
 
 /// Returns the elements that a rank sends in a collective among `ranks` ranks,
 /// from the sizes of the largest shard before and after it. With G the larger:
 /// G - G / ranks, twice that for an all_reduce, 0 for a local step.
 /// Example: an all_gather of 2 to 8 elements among 4 ranks sends 8 - 2 = 6.
-int64_t elements_sent(
-    StepKind kind, int64_t ranks, int64_t before, int64_t after);
+TESSERA_API int64_t
+elements_sent(StepKind kind, int64_t ranks, int64_t before, int64_t after);
 
 /// Returns the seconds of a step: messages x latency + bytes / bandwidth +
 /// bytes written / copy bandwidth.
 /// Example: 1 message, 1e6 bytes, 2e6 written: 5e-6 + 1e-4 + 1e-4 s.
-double step_cost(
+TESSERA_API double step_cost(
     const MachineModel& model, const Link& link, int64_t messages,
     int64_t bytes, int64_t written);
 
@@ -57,11 +58,12 @@ double step_cost(
 /// `step.bytes`, unless the mesh is too large to count an exchange.
 /// Example: 5 rows gathered from pieces of 3 and 2 on mesh(2): 5 - 5 / 2 = 3
 /// rows on both.
-int64_t bytes_on(
+TESSERA_API int64_t bytes_on(
     const Step& step, int64_t element_size,
     const std::vector<int64_t>& coordinate);
 /// Returns the same for a global rank; 0 for a rank that takes no part. Also
 /// for ranks of `step.after` alone, where an exchange changes the mesh.
-int64_t bytes_on_rank(const Step& step, int64_t element_size, int64_t rank);
+TESSERA_API int64_t
+bytes_on_rank(const Step& step, int64_t element_size, int64_t rank);
 
 }  // namespace tessera

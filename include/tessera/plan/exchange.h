@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <tessera/export.h>
 #include <tessera/layout/box_layout.h>
 #include <tessera/layout/layout.h>
 
@@ -31,28 +32,31 @@ struct Transfer {
 /// by the sender's coordinate, then by the boxes of the target shard and of the
 /// source shard in storage order. Both sides of a pair see the same order.
 /// Partials of the source must be partials of the target, on the same mesh.
-std::vector<Transfer> exchange_transfers(
+TESSERA_API std::vector<Transfer> exchange_transfers(
     const Layout& source, const Layout& target, int64_t rank);
 
 /// Returns the elements that the busiest rank sends or receives, whichever is
 /// more; what stays on its rank is not counted.
-int64_t exchange_elements(const Layout& source, const Layout& target);
+TESSERA_API int64_t
+exchange_elements(const Layout& source, const Layout& target);
 /// Returns the elements that `rank` sends or receives, whichever is more; 0 for
 /// a rank in neither mesh. The largest over ranks is exchange_elements().
-int64_t exchange_elements_on(
-    const Layout& source, const Layout& target, int64_t rank);
+TESSERA_API int64_t
+exchange_elements_on(const Layout& source, const Layout& target, int64_t rank);
 
 /// Returns the transfers that `rank` sends or receives between two tilings of
 /// one shape: by receiving rank, then by sending rank, then in the order of the
 /// target tiles and of the source tiles. Both sides of a pair see the same
 /// order. A rank without tiles has none.
-std::vector<Transfer> exchange_transfers(
+TESSERA_API std::vector<Transfer> exchange_transfers(
     const BoxLayout& source, const BoxLayout& target, int64_t rank);
 /// The same counts between two tilings.
-int64_t exchange_elements(const BoxLayout& source, const BoxLayout& target);
-int64_t exchange_elements_on(
+TESSERA_API int64_t
+exchange_elements(const BoxLayout& source, const BoxLayout& target);
+TESSERA_API int64_t exchange_elements_on(
     const BoxLayout& source, const BoxLayout& target, int64_t rank);
 /// Tells whether no element changes its rank. Stops at the first that does.
-bool stays_in_place(const BoxLayout& source, const BoxLayout& target);
+TESSERA_API bool stays_in_place(
+    const BoxLayout& source, const BoxLayout& target);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/export.h>
 #include <tessera/plan/cost.h>
 #include <tessera/plan/step.h>
 
@@ -32,15 +33,16 @@ struct RedistributePlan {
 
 /// Returns the cheapest plan. All ranks get the same one, whatever they hold.
 /// The layouts must have one shape; their meshes may differ in shape and ranks.
-RedistributePlan plan_redistribution(
+TESSERA_API RedistributePlan plan_redistribution(
     const Layout& source, const Layout& target, int64_t element_size,
     const MachineModel& model = {});
 
 /// Prints one line per step, then the sums.
-std::string to_string(const RedistributePlan& plan);
+TESSERA_API std::string to_string(const RedistributePlan& plan);
 /// Prints one JSON object: source, target, element_size, steps, bytes, cost,
 /// peak_memory.
-std::string to_json(const RedistributePlan& plan);
-std::ostream& operator<<(std::ostream& out, const RedistributePlan& plan);
+TESSERA_API std::string to_json(const RedistributePlan& plan);
+TESSERA_API std::ostream& operator<<(
+    std::ostream& out, const RedistributePlan& plan);
 
 }  // namespace tessera

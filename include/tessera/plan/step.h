@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/export.h>
 #include <tessera/layout/layout.h>
 
 namespace tessera {
@@ -27,10 +28,10 @@ enum class StepKind : uint8_t {
 
 /// Prints "all_gather", "all_reduce", "reduce_scatter", "all_to_all", "cut",
 /// "to_partial" or "exchange".
-const char* to_string(StepKind kind);
+TESSERA_API const char* to_string(StepKind kind);
 
 /// One step of a plan.
-struct Step {
+struct TESSERA_API Step {
   StepKind kind;
   /// The mesh dims it works on, ascending; several are used as one group. An
   /// exchange works on all of them.
@@ -58,13 +59,13 @@ struct Step {
 };
 
 /// Prints what a step does: "all_gather tp: S(1) -> R".
-std::string describe(const Step& step);
+TESSERA_API std::string describe(const Step& step);
 /// Prints the names of its mesh dims: "dp, tp", or "0, 1" without names.
-std::string dims_of(const Step& step);
+TESSERA_API std::string dims_of(const Step& step);
 /// Prints "all_gather tp: S(1) -> R, 4096 bytes, 1.2e-05 s".
-std::string to_string(const Step& step);
+TESSERA_API std::string to_string(const Step& step);
 /// Prints one JSON object: kind, mesh_dims, from, to, after, bytes, cost.
-std::string to_json(const Step& step);
-std::ostream& operator<<(std::ostream& out, const Step& step);
+TESSERA_API std::string to_json(const Step& step);
+TESSERA_API std::ostream& operator<<(std::ostream& out, const Step& step);
 
 }  // namespace tessera

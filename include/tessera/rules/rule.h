@@ -18,6 +18,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
+#include <tessera/export.h>
 #include <tessera/layout/mesh_shape.h>
 #include <tessera/layout/placement.h>
 
@@ -26,7 +27,7 @@ namespace tessera {
 /// One tensor's placement on one mesh dim, as a row says it. A shard stands for
 /// any cut of that dim (plain, strided, ragged): all shards of a row are cut
 /// alike, which is why the dims that a row shards must have one size.
-class Cell {
+class TESSERA_API Cell {
  public:
   enum class Kind : uint8_t { kReplicate, kShard, kPartial };
 
@@ -55,7 +56,7 @@ class Cell {
 };
 
 /// Prints "R", "S(1)", "P(sum)".
-std::string to_string(const Cell& cell);
+TESSERA_API std::string to_string(const Cell& cell);
 
 using Cells = c10::SmallVector<Cell, 6>;
 
@@ -70,7 +71,7 @@ struct Row {
 };
 
 /// Prints "S(0), R -> S(0)".
-std::string to_string(const Row& row);
+TESSERA_API std::string to_string(const Row& row);
 
 /// A tensor that a call reads, as a rule sees it.
 struct Operand {
@@ -91,7 +92,7 @@ struct Operand {
 };
 
 /// A call as a rule sees it: global shapes and static arguments, no data.
-class RuleCall {
+class TESSERA_API RuleCall {
  public:
   RuleCall(
       const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments,
@@ -125,10 +126,10 @@ class RuleCall {
 
 /// Counts a dim from the front: -1 of 3 dims -> 2. Dims of a 0-dim tensor may
 /// be 0 or -1, as in ATen.
-int64_t wrap_dim(int64_t dim, int64_t ndim);
+TESSERA_API int64_t wrap_dim(int64_t dim, int64_t ndim);
 
 /// The rows that a function adds for a call. All replicated need not be added.
-class Rows {
+class TESSERA_API Rows {
  public:
   /// Adds one row; `outputs` of one cell stands for all outputs.
   void add(

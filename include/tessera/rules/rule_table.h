@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <tessera/export.h>
 #include <tessera/rules/rule.h>
 
 namespace tessera {
@@ -18,7 +19,7 @@ struct Rule;
 }  // namespace detail
 
 /// The rules that one call added; its functions refine all of them.
-class RuleGroup {
+class TESSERA_API RuleGroup {
  public:
   /// Adds rows over Partial. "sum,avg: PR->P" means: for each reduce op listed,
   /// the first operand Partial(op), the second replicated, the outputs
@@ -66,14 +67,14 @@ struct RuleInfo {
 };
 
 /// Prints "aten::mm factors mk,kn->mn".
-std::string to_string(const RuleInfo& info);
+TESSERA_API std::string to_string(const RuleInfo& info);
 
 /// Rules by operator. A name is "aten::mm", "aten::add.Tensor", or
 /// "aten::add.*" for every overload that has no entry of its own. In-place,
 /// out, _copy and foreach variants follow the operator that they are variants
 /// of. A second entry of one name is an error; remove() the first to replace
 /// it.
-class RuleTable {
+class TESSERA_API RuleTable {
  public:
   RuleTable();
   ~RuleTable();
@@ -138,6 +139,6 @@ class RuleTable {
 };
 
 /// Returns the table of this process.
-RuleTable& rules();
+TESSERA_API RuleTable& rules();
 
 }  // namespace tessera

@@ -9,10 +9,12 @@
 #include <string_view>
 #include <utility>
 
+#include <tessera/export.h>
+
 namespace tessera::sharded_tensor {
 
 /// A name and one handler, which takes lines of text. All threads may use one.
-class Logger {
+class TESSERA_API Logger {
  public:
   using Handler = std::function<void(std::string_view)>;
 
@@ -51,6 +53,6 @@ class Logger {
 /// Returns the logger "sharding-spec-HANDLER"; the first call of a name makes
 /// it, with the handler that drops all lines. The library reports to the one
 /// of "null". Example: get_or_create_logger().set_handler(print_line).
-Logger& get_or_create_logger(const std::string& handler = "null");
+TESSERA_API Logger& get_or_create_logger(const std::string& handler = "null");
 
 }  // namespace tessera::sharded_tensor

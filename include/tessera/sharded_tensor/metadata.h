@@ -12,13 +12,14 @@
 #include <c10/core/Layout.h>
 #include <c10/core/MemoryFormat.h>
 #include <c10/core/ScalarType.h>
+#include <tessera/export.h>
 #include <tessera/layout/box.h>
 #include <tessera/sharded_tensor/remote_device.h>
 
 namespace tessera::sharded_tensor {
 
 /// One shard: its box of the global tensor and where it lives.
-struct ShardMetadata {
+struct TESSERA_API ShardMetadata {
   ShardMetadata() = default;
   /// Throws unless there are as many offsets as sizes, none is negative and
   /// each sum of the two is below 2^63.
@@ -41,12 +42,12 @@ enum class MemFormatEncoding : uint8_t {
   kTorchPreserveFormat = 2,
 };
 /// Throws for a format that has no code.
-MemFormatEncoding encode_memory_format(c10::MemoryFormat format);
-c10::MemoryFormat decode_memory_format(MemFormatEncoding code);
+TESSERA_API MemFormatEncoding encode_memory_format(c10::MemoryFormat format);
+TESSERA_API c10::MemoryFormat decode_memory_format(MemFormatEncoding code);
 
 /// What all shards have in common. The dtype defaults to LibTorch's default
 /// dtype of the moment.
-struct TensorProperties {
+struct TESSERA_API TensorProperties {
   c10::ScalarType dtype = c10::typeMetaToScalarType(c10::get_default_dtype());
   c10::Layout layout = c10::kStrided;
   bool requires_grad = false;
@@ -72,21 +73,23 @@ struct ShardedTensorMetadata {
 
 /// Tells whether two lists name the same shards, in any order; empty shards
 /// count by their owner alone.
-bool same_shards(
+TESSERA_API bool same_shards(
     const std::vector<ShardMetadata>& a, const std::vector<ShardMetadata>& b);
 
 /// Prints "ShardMetadata([0, 0], [3, 20], rank:0/cpu)" and the like.
-std::string to_string(const ShardMetadata& metadata);
-std::string to_string(const TensorProperties& properties);
-std::string to_string(const ShardedTensorMetadata& metadata);
-std::ostream& operator<<(std::ostream& out, const ShardMetadata& metadata);
-std::ostream& operator<<(std::ostream& out, const TensorProperties& properties);
-std::ostream& operator<<(
+TESSERA_API std::string to_string(const ShardMetadata& metadata);
+TESSERA_API std::string to_string(const TensorProperties& properties);
+TESSERA_API std::string to_string(const ShardedTensorMetadata& metadata);
+TESSERA_API std::ostream& operator<<(
+    std::ostream& out, const ShardMetadata& metadata);
+TESSERA_API std::ostream& operator<<(
+    std::ostream& out, const TensorProperties& properties);
+TESSERA_API std::ostream& operator<<(
     std::ostream& out, const ShardedTensorMetadata& metadata);
 
 }  // namespace tessera::sharded_tensor
 
 template <>
-struct std::hash<tessera::sharded_tensor::ShardMetadata> {
+struct TESSERA_API std::hash<tessera::sharded_tensor::ShardMetadata> {
   size_t operator()(const tessera::sharded_tensor::ShardMetadata& m) const;
 };

@@ -22,6 +22,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/Scalar.h>
+#include <tessera/export.h>
 #include <tessera/sharded_tensor/sharded_tensor.h>
 
 namespace tessera::sharded_tensor {
@@ -36,7 +37,7 @@ using Handler = std::function<std::vector<Value>(
 }  // namespace tessera::sharded_tensor
 
 namespace tessera::detail {
-void add_spec_op(
+TESSERA_API void add_spec_op(
     std::type_index type,
     std::function<bool(const sharded_tensor::ShardingSpec&)> matches,
     const std::string& op, sharded_tensor::Handler handler);
@@ -46,7 +47,8 @@ namespace tessera::sharded_tensor {
 
 /// Returns the first sharded tensor among the arguments; an error where there
 /// is none.
-const ShardedTensor& find_sharded_tensor(const std::vector<Value>& arguments);
+TESSERA_API const ShardedTensor& find_sharded_tensor(
+    const std::vector<Value>& arguments);
 
 /// Calls an operator by name: "aten::mul", or what a handler was registered
 /// for. Collective where it communicates. Results of the first sharded tensor's
@@ -55,11 +57,11 @@ const ShardedTensor& find_sharded_tensor(const std::vector<Value>& arguments);
 /// tensor itself. Gradients of plain arguments sum over all ranks, so that
 /// every rank must run backward.
 /// Example: dispatch("aten::clamp_min", {t, 0.0}).
-std::vector<Value> dispatch(
+TESSERA_API std::vector<Value> dispatch(
     const std::string& op, const std::vector<Value>& arguments);
 /// The same for an operator with one result, a sharded tensor.
-ShardedTensor dispatch_one(
-    const std::string& op, const std::vector<Value>& arguments);
+TESSERA_API ShardedTensor
+dispatch_one(const std::string& op, const std::vector<Value>& arguments);
 
 /// Registers an implementation for all sharded tensors, before the library's.
 /// A name without an overload serves all that have no implementation of their
@@ -67,13 +69,13 @@ ShardedTensor dispatch_one(
 /// uniform_() for "aten::uniform_"; they pass their arguments and options in
 /// the order of their declaration. An empty function is a TypeError; a second
 /// registration replaces the first.
-void custom_sharded_op(const std::string& op, Handler handler);
+TESSERA_API void custom_sharded_op(const std::string& op, Handler handler);
 /// Registers an implementation for tensors whose spec is a `spec`, or derived
 /// from it where the derived type has none of its own.
 template <class Spec>
 void custom_sharding_spec_op(const std::string& op, Handler handler);
 /// Tells whether a call with this spec finds one of those.
-bool has_custom_op(const ShardingSpec& spec, const std::string& op);
+TESSERA_API bool has_custom_op(const ShardingSpec& spec, const std::string& op);
 
 template <class Spec>
 void custom_sharding_spec_op(const std::string& op, Handler handler) {
@@ -88,24 +90,28 @@ void custom_sharding_spec_op(const std::string& op, Handler handler) {
 // Copies.
 
 /// Returns a copy cut alike; differentiable.
-ShardedTensor clone(const ShardedTensor& tensor);
+TESSERA_API ShardedTensor clone(const ShardedTensor& tensor);
 /// Returns a leaf that shares the shards' memory.
-ShardedTensor detach(const ShardedTensor& tensor);
+TESSERA_API ShardedTensor detach(const ShardedTensor& tensor);
 /// Copies the values of a tensor of the same size; where it is cut differently
 /// its shards move. Differentiable. Returns `to`.
-ShardedTensor copy_(const ShardedTensor& to, const ShardedTensor& from);
+TESSERA_API ShardedTensor
+copy_(const ShardedTensor& to, const ShardedTensor& from);
 /// Sets requires_grad of all shards, in place; returns the tensor.
-ShardedTensor requires_grad_(const ShardedTensor& tensor, bool value = true);
+TESSERA_API ShardedTensor
+requires_grad_(const ShardedTensor& tensor, bool value = true);
 /// Returns the tensor in the dtype of another, itself where it has that.
-ShardedTensor type_as(const ShardedTensor& tensor, const at::Tensor& other);
-ShardedTensor type_as(const ShardedTensor& tensor, const ShardedTensor& other);
+TESSERA_API ShardedTensor
+type_as(const ShardedTensor& tensor, const at::Tensor& other);
+TESSERA_API ShardedTensor
+type_as(const ShardedTensor& tensor, const ShardedTensor& other);
 
 // Comparison: collective, the same answer on all ranks of the group. Tensors
 // that are cut differently are compared by moving the second one's shards.
 
 /// Tells whether sizes, dtypes and all values are equal.
-bool equal(const ShardedTensor& a, const ShardedTensor& b);
-bool allclose(
+TESSERA_API bool equal(const ShardedTensor& a, const ShardedTensor& b);
+TESSERA_API bool allclose(
     const ShardedTensor& a, const ShardedTensor& b, double rtol = 1e-5,
     double atol = 1e-8, bool equal_nan = false);
 
@@ -119,16 +125,17 @@ struct FillOptions {
   std::optional<at::Generator> generator = std::nullopt;
 };
 
-ShardedTensor uniform_(
+TESSERA_API ShardedTensor uniform_(
     const ShardedTensor& tensor, double a = 0, double b = 1,
     const FillOptions& options = {});
-ShardedTensor normal_(
+TESSERA_API ShardedTensor normal_(
     const ShardedTensor& tensor, double mean = 0, double std = 1,
     const FillOptions& options = {});
-ShardedTensor constant_(const ShardedTensor& tensor, const c10::Scalar& value);
+TESSERA_API ShardedTensor
+constant_(const ShardedTensor& tensor, const c10::Scalar& value);
 /// As torch::nn::init::kaiming_uniform_ with slope `a` and fan in; kGlobal
 /// takes the fan of the whole tensor, kLocal that of each shard.
-ShardedTensor kaiming_uniform_(
+TESSERA_API ShardedTensor kaiming_uniform_(
     const ShardedTensor& tensor, double a = 0, const FillOptions& options = {});
 
 // Like: same spec, size, dtype, requires_grad and group, unless said otherwise.
@@ -138,38 +145,43 @@ struct LikeOptions {
   std::optional<bool> requires_grad = std::nullopt;
   std::optional<ProcessGroup> process_group = std::nullopt;
 };
-ShardedTensor empty_like(const ShardedTensor& t, const LikeOptions& = {});
-ShardedTensor zeros_like(const ShardedTensor& t, const LikeOptions& = {});
-ShardedTensor ones_like(const ShardedTensor& t, const LikeOptions& = {});
-ShardedTensor full_like(
+TESSERA_API ShardedTensor
+empty_like(const ShardedTensor& t, const LikeOptions& = {});
+TESSERA_API ShardedTensor
+zeros_like(const ShardedTensor& t, const LikeOptions& = {});
+TESSERA_API ShardedTensor
+ones_like(const ShardedTensor& t, const LikeOptions& = {});
+TESSERA_API ShardedTensor full_like(
     const ShardedTensor& t, const c10::Scalar& value, const LikeOptions& = {});
-ShardedTensor rand_like(const ShardedTensor& t, const LikeOptions& = {});
-ShardedTensor randn_like(const ShardedTensor& t, const LikeOptions& = {});
+TESSERA_API ShardedTensor
+rand_like(const ShardedTensor& t, const LikeOptions& = {});
+TESSERA_API ShardedTensor
+randn_like(const ShardedTensor& t, const LikeOptions& = {});
 
 // Arithmetic: with numbers, plain tensors and sharded ones, broadcast as in
 // LibTorch; the result is cut like the first sharded one. Any tiling.
 
-ShardedTensor add(const Value& a, const Value& b);
-ShardedTensor sub(const Value& a, const Value& b);
-ShardedTensor mul(const Value& a, const Value& b);
-ShardedTensor div(const Value& a, const Value& b);
-ShardedTensor add_(const ShardedTensor& a, const Value& b);
-ShardedTensor sub_(const ShardedTensor& a, const Value& b);
-ShardedTensor mul_(const ShardedTensor& a, const Value& b);
-ShardedTensor div_(const ShardedTensor& a, const Value& b);
-ShardedTensor operator+(const ShardedTensor& a, const Value& b);
-ShardedTensor operator-(const ShardedTensor& a, const Value& b);
-ShardedTensor operator*(const ShardedTensor& a, const Value& b);
-ShardedTensor operator/(const ShardedTensor& a, const Value& b);
-ShardedTensor gelu(const ShardedTensor& t);
-ShardedTensor relu(const ShardedTensor& t);
-ShardedTensor tanh(const ShardedTensor& t);
-ShardedTensor nan_to_num(const ShardedTensor& t);
+TESSERA_API ShardedTensor add(const Value& a, const Value& b);
+TESSERA_API ShardedTensor sub(const Value& a, const Value& b);
+TESSERA_API ShardedTensor mul(const Value& a, const Value& b);
+TESSERA_API ShardedTensor div(const Value& a, const Value& b);
+TESSERA_API ShardedTensor add_(const ShardedTensor& a, const Value& b);
+TESSERA_API ShardedTensor sub_(const ShardedTensor& a, const Value& b);
+TESSERA_API ShardedTensor mul_(const ShardedTensor& a, const Value& b);
+TESSERA_API ShardedTensor div_(const ShardedTensor& a, const Value& b);
+TESSERA_API ShardedTensor operator+(const ShardedTensor& a, const Value& b);
+TESSERA_API ShardedTensor operator-(const ShardedTensor& a, const Value& b);
+TESSERA_API ShardedTensor operator*(const ShardedTensor& a, const Value& b);
+TESSERA_API ShardedTensor operator/(const ShardedTensor& a, const Value& b);
+TESSERA_API ShardedTensor gelu(const ShardedTensor& t);
+TESSERA_API ShardedTensor relu(const ShardedTensor& t);
+TESSERA_API ShardedTensor tanh(const ShardedTensor& t);
+TESSERA_API ShardedTensor nan_to_num(const ShardedTensor& t);
 /// Sets elements to 0 with probability p and scales the others by 1 / (1 - p);
 /// which ones does not depend on the cut.
-ShardedTensor dropout(
-    const ShardedTensor& t, double p = 0.5, bool training = true);
-ShardedTensor masked_fill(
+TESSERA_API ShardedTensor
+dropout(const ShardedTensor& t, double p = 0.5, bool training = true);
+TESSERA_API ShardedTensor masked_fill(
     const ShardedTensor& t, const Value& mask, const c10::Scalar& value);
 
 // Operators that need a mesh; each says how its result is cut.
@@ -177,23 +189,25 @@ ShardedTensor masked_fill(
 /// x w^T + b. The weight's spec decides: rows cut (dim 0) -> the result is cut
 /// along its last dim; columns cut (dim 1) -> along dim 0; over the weight's
 /// ranks. `x` is sharded, or plain and equal on all ranks.
-ShardedTensor linear(
-    const Value& x, const ShardedTensor& weight, const Value& bias = {});
+TESSERA_API ShardedTensor
+linear(const Value& x, const ShardedTensor& weight, const Value& bias = {});
 /// Cut like the tensor.
-ShardedTensor softmax(const ShardedTensor& t, int64_t dim);
-ShardedTensor layer_norm(
+TESSERA_API ShardedTensor softmax(const ShardedTensor& t, int64_t dim);
+TESSERA_API ShardedTensor layer_norm(
     const ShardedTensor& t, const std::vector<int64_t>& normalized_shape,
     const Value& weight = {}, const Value& bias = {}, double eps = 1e-5);
 /// Batches cut alike; the result too.
-ShardedTensor bmm(const ShardedTensor& a, const ShardedTensor& b);
+TESSERA_API ShardedTensor bmm(const ShardedTensor& a, const ShardedTensor& b);
 /// The cut follows its dim.
-ShardedTensor transpose(const ShardedTensor& t, int64_t dim0, int64_t dim1);
+TESSERA_API ShardedTensor
+transpose(const ShardedTensor& t, int64_t dim0, int64_t dim1);
 /// The cut stays with the dim that has as many elements and as many before it;
 /// an error where the sizes leave none. [4, 6] cut along dim 1, as [2, 2, 6]:
 /// along dim 2.
-ShardedTensor view(const ShardedTensor& t, const std::vector<int64_t>& sizes);
+TESSERA_API ShardedTensor
+view(const ShardedTensor& t, const std::vector<int64_t>& sizes);
 /// Parts along a dim, each cut along the tensor's dim over its ranks.
-std::vector<ShardedTensor> chunk(
+TESSERA_API std::vector<ShardedTensor> chunk(
     const ShardedTensor& t, int64_t chunks, int64_t dim = 0);
 
 // Tables. Each rank looks up ids of its own, of any number; gradients of the
@@ -206,7 +220,7 @@ struct EmbeddingOptions {
   double norm_type = 2;
 };
 /// Returns the rows of this rank's ids, as a plain tensor.
-at::Tensor embedding(
+TESSERA_API at::Tensor embedding(
     const at::Tensor& ids, const ShardedTensor& weight,
     const EmbeddingOptions& options = {});
 
@@ -223,7 +237,7 @@ struct EmbeddingBagOptions {
 };
 /// Returns one row per bag of this rank's ids: bags are the rows of 2-d ids, or
 /// what the offsets say of 1-d ones.
-at::Tensor embedding_bag(
+TESSERA_API at::Tensor embedding_bag(
     const at::Tensor& ids, const ShardedTensor& weight,
     const EmbeddingBagOptions& options = {});
 

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include <tessera/comm/communicator.h>
+#include <tessera/export.h>
 
 namespace tessera::sharded_tensor {
 
 /// The global ranks of a group, in group order. A rank outside may describe it
 /// too, but not communicate in it.
-class ProcessGroup {
+class TESSERA_API ProcessGroup {
  public:
   /// The current group: see current_process_group().
   ProcessGroup();
@@ -47,14 +48,14 @@ class ProcessGroup {
 };
 
 /// Prints "group {1, 2, 3}".
-std::string to_string(const ProcessGroup& group);
+TESSERA_API std::string to_string(const ProcessGroup& group);
 
 /// Returns the group of the WithProcessGroup in effect, else all ranks.
-ProcessGroup current_process_group();
+TESSERA_API ProcessGroup current_process_group();
 
 /// While it lives on this thread, sharded tensors are restored into `group`,
 /// and functions that are told no group use it. Does not nest.
-class WithProcessGroup {
+class TESSERA_API WithProcessGroup {
  public:
   explicit WithProcessGroup(ProcessGroup group);
   ~WithProcessGroup();
@@ -68,7 +69,7 @@ class WithProcessGroup {
 /// While it lives on this thread, placements may name workers: "worker1/cpu" is
 /// the rank that the table says. Does not nest.
 /// Example: WorkerNames names({{"worker0", 0}, {"worker1", 1}}).
-class WorkerNames {
+class TESSERA_API WorkerNames {
  public:
   /// Throws for a rank outside the world, or one named twice.
   explicit WorkerNames(std::map<std::string, int64_t> ranks);

@@ -8,11 +8,12 @@
 #include <string>
 
 #include <c10/core/Device.h>
+#include <tessera/export.h>
 
 namespace tessera::sharded_tensor {
 
 /// Where a shard lives: "rank:0/cuda:0", "worker1/cpu", or a device alone.
-class RemoteDevice {
+class TESSERA_API RemoteDevice {
  public:
   // Implicit, so that lists of placements are lists of texts.
   // NOLINTBEGIN(google-explicit-constructor)
@@ -44,12 +45,13 @@ class RemoteDevice {
 };
 
 /// Prints what the constructor parses.
-std::string to_string(const RemoteDevice& device);
-std::ostream& operator<<(std::ostream& out, const RemoteDevice& device);
+TESSERA_API std::string to_string(const RemoteDevice& device);
+TESSERA_API std::ostream& operator<<(
+    std::ostream& out, const RemoteDevice& device);
 
 }  // namespace tessera::sharded_tensor
 
 template <>
-struct std::hash<tessera::sharded_tensor::RemoteDevice> {
+struct TESSERA_API std::hash<tessera::sharded_tensor::RemoteDevice> {
   size_t operator()(const tessera::sharded_tensor::RemoteDevice& d) const;
 };

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include <tessera/export.h>
 #include <tessera/sharded_tensor/metadata.h>
 #include <tessera/sharded_tensor/sharding_spec.h>
 
@@ -21,16 +22,20 @@ namespace tessera::sharded_tensor {
 /// How serialize() writes; deserialize() tells by itself.
 enum class Format : uint8_t { kBytes, kText };
 
-std::string serialize(const RemoteDevice& value, Format = Format::kBytes);
-std::string serialize(const ShardMetadata& value, Format = Format::kBytes);
-std::string serialize(const TensorProperties& value, Format = Format::kBytes);
-std::string serialize(
+TESSERA_API std::string serialize(
+    const RemoteDevice& value, Format = Format::kBytes);
+TESSERA_API std::string serialize(
+    const ShardMetadata& value, Format = Format::kBytes);
+TESSERA_API std::string serialize(
+    const TensorProperties& value, Format = Format::kBytes);
+TESSERA_API std::string serialize(
     const ShardedTensorMetadata& value, Format = Format::kBytes);
-std::string serialize(
+TESSERA_API std::string serialize(
     const DevicePlacementSpec& value, Format = Format::kBytes);
 /// Writes a chunk or enumerable spec, or a user's spec that has an encode();
 /// throws ValueError for one that has none.
-std::string serialize(const ShardingSpec& value, Format = Format::kBytes);
+TESSERA_API std::string serialize(
+    const ShardingSpec& value, Format = Format::kBytes);
 
 /// Reads what serialize() wrote of a T: one of the types above, ShardingSpecPtr
 /// for a spec. Throws ValueError for anything else.
@@ -39,16 +44,16 @@ template <class T>
 T deserialize(std::string_view text);
 
 template <>
-RemoteDevice deserialize(std::string_view text);
+TESSERA_API RemoteDevice deserialize(std::string_view text);
 template <>
-ShardMetadata deserialize(std::string_view text);
+TESSERA_API ShardMetadata deserialize(std::string_view text);
 template <>
-TensorProperties deserialize(std::string_view text);
+TESSERA_API TensorProperties deserialize(std::string_view text);
 template <>
-ShardedTensorMetadata deserialize(std::string_view text);
+TESSERA_API ShardedTensorMetadata deserialize(std::string_view text);
 template <>
-DevicePlacementSpec deserialize(std::string_view text);
+TESSERA_API DevicePlacementSpec deserialize(std::string_view text);
 template <>
-ShardingSpecPtr deserialize(std::string_view text);
+TESSERA_API ShardingSpecPtr deserialize(std::string_view text);
 
 }  // namespace tessera::sharded_tensor

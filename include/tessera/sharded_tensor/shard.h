@@ -5,13 +5,14 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <tessera/export.h>
 #include <tessera/sharded_tensor/metadata.h>
 
 namespace tessera::sharded_tensor {
 
 /// A tensor and the box of the global tensor that it holds. Not to be confused
 /// with the placement tessera::Shard(dim).
-struct Shard {
+struct TESSERA_API Shard {
   /// Throws unless sizes and, where there is a placement, devices agree.
   Shard(at::Tensor data, ShardMetadata about);
   /// Takes sizes and device from the tensor; `rank` is the global rank that

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <tessera/export.h>
 #include <tessera/sharded_tensor/process_group.h>
 #include <tessera/sharded_tensor/shard.h>
 #include <tessera/sharded_tensor/sharded_module.h>
@@ -24,7 +25,7 @@ namespace tessera::detail {
 
 /// Carries out what a plan says about parameters and modules; returns what it
 /// says about outputs.
-OutputSteps apply_plan(
+TESSERA_API OutputSteps apply_plan(
     torch::nn::Module& module, const sharded_tensor::ShardingPlan& plan,
     int64_t src_rank, const sharded_tensor::ProcessGroup& group);
 
@@ -47,7 +48,7 @@ concept ModuleHandle = requires(M& module) {
 /// are those of the parameter. A spec that no mesh has is a
 /// NotImplementedError. Example:
 ///   shard_parameter(*linear, "weight", ChunkShardingSpec(0, places));
-ShardedTensor shard_parameter(
+TESSERA_API ShardedTensor shard_parameter(
     torch::nn::Module& module, const std::string& name,
     const ShardingSpec& spec, int64_t src_rank = 0,
     const ProcessGroup& group = {});
@@ -66,14 +67,14 @@ ShardedModule<M> shard_module(
 
 /// Cuts an at::Tensor with placements as the spec says; differentiable. A plain
 /// one is returned as it is. A spec that no mesh has is a NotImplementedError.
-at::Tensor reshard_output(
+TESSERA_API at::Tensor reshard_output(
     const at::Tensor& output, const ShardingSpec& spec,
     const ProcessGroup& group = {});
 /// Returns this rank's shard as a plain tensor; differentiable. Where the
 /// chunks of one dim have size 1, that dim is left out, unless this rank's
 /// chunk is empty. A plain tensor is returned as it is; a rank outside the mesh
 /// gets a tensor of no elements.
-at::Tensor collect_local_shard(const at::Tensor& output);
+TESSERA_API at::Tensor collect_local_shard(const at::Tensor& output);
 
 /// Returns a call object whose output is cut as the spec says. Steps apply in
 /// the order in which they are added. Example:
@@ -114,7 +115,7 @@ ShardedModule<M> collect_local_shard(M module) {
 /// Cuts a tensor of which `local` is this rank's only shard by another spec,
 /// and returns this rank's shards. Collective; differentiable: then every rank
 /// must run backward through a shard that it got.
-std::vector<Shard> reshard_local_shard(
+TESSERA_API std::vector<Shard> reshard_local_shard(
     const at::Tensor& local, const std::vector<int64_t>& sizes,
     const ShardingSpec& from, const ShardingSpec& to,
     const ProcessGroup& group = {});

@@ -15,6 +15,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
+#include <tessera/export.h>
 #include <tessera/sharded_tensor/conversion.h>
 #include <tessera/sharded_tensor/sharded_tensor.h>
 #include <tessera/tensor/dtensor.h>
@@ -30,7 +31,7 @@ using OutputStep = std::function<at::Tensor(const at::Tensor&)>;
 using OutputSteps = std::map<std::string, std::vector<OutputStep>>;
 
 /// What a call object knows, whatever the type of its module.
-class CallPlan {
+class TESSERA_API CallPlan {
  public:
   CallPlan(const torch::nn::Module& module, OutputSteps steps);
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <tessera/export.h>
 #include <tessera/sharded_tensor/sharded_tensor.h>
 
 namespace torch::nn {
@@ -33,22 +34,23 @@ using NamedParams =
 /// Returns the parameters of a module and the registered sharded tensors
 /// (state_dict.h), each object once, as "prefix.path". Without `recurse`, those
 /// of the module itself.
-NamedParams named_params_with_sharded_tensor(
+TESSERA_API NamedParams named_params_with_sharded_tensor(
     const torch::nn::Module& module, const std::string& prefix = "",
     bool recurse = true);
 
 /// Returns what an optimizer works on: plain tensors, the at::Tensor with
 /// placements behind a sharded tensor that has one, else each of its local
 /// shards. In the order of the names, so all ranks agree.
-std::vector<at::Tensor> optimizer_tensors(const NamedParams& params);
+TESSERA_API std::vector<at::Tensor> optimizer_tensors(
+    const NamedParams& params);
 
 /// Writes an optimizer's state, this rank's part of what is sharded. LibTorch
 /// itself cannot write an at::Tensor with placements.
-void save_optimizer(
+TESSERA_API void save_optimizer(
     const torch::optim::Optimizer& optimizer,
     torch::serialize::OutputArchive& archive);
 /// Reads it into an optimizer over parameters that are sharded alike.
-void load_optimizer(
+TESSERA_API void load_optimizer(
     torch::optim::Optimizer& optimizer,
     torch::serialize::InputArchive& archive);
 

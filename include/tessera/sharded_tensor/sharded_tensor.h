@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <tessera/export.h>
 #include <tessera/layout/box_layout.h>
 #include <tessera/sharded_tensor/metadata.h>
 #include <tessera/sharded_tensor/process_group.h>
@@ -45,7 +46,7 @@ struct ShardedTensorOptions {
 /// Spec, metadata and shards without a group: what tools for checkpoints need.
 /// It may hold the shards of many ranks, and communicates nothing. A handle:
 /// copies share the tensor.
-class ShardedTensorBase {
+class TESSERA_API ShardedTensorBase {
  public:
   /// Describes a tensor; no shards.
   ShardedTensorBase(
@@ -91,7 +92,7 @@ class ShardedTensorBase {
 };
 
 /// A shard on another rank.
-class RemoteShard {
+class TESSERA_API RemoteShard {
  public:
   const ShardMetadata& metadata() const { return metadata_; }
   /// Returns a copy of the data as they are now, on this rank's device of the
@@ -109,7 +110,7 @@ class RemoteShard {
 };
 
 /// A sharded tensor of a group of ranks. A handle: copies share the tensor.
-class ShardedTensor : public ShardedTensorBase {
+class TESSERA_API ShardedTensor : public ShardedTensorBase {
  public:
   /// Allocates this rank's shards, uninitialised. No communication, unless
   /// `init_remote`. A rank outside the group gets metadata and no shards.
@@ -176,18 +177,19 @@ class ShardedTensor : public ShardedTensorBase {
 };
 
 /// Returns how many tensors with init_remote are alive in this process.
-size_t remote_tensor_count();
+TESSERA_API size_t remote_tensor_count();
 
 /// Prints "ShardedTensor(ShardedTensorMetadata(...))".
-std::string to_string(const ShardedTensorBase& tensor);
-std::ostream& operator<<(std::ostream& out, const ShardedTensorBase& tensor);
+TESSERA_API std::string to_string(const ShardedTensorBase& tensor);
+TESSERA_API std::ostream& operator<<(
+    std::ostream& out, const ShardedTensorBase& tensor);
 
 /// Writes this rank's part of a tensor: shards, metadata, spec, and its place
 /// in the group and the world.
-std::string save(const ShardedTensor& tensor);
+TESSERA_API std::string save(const ShardedTensor& tensor);
 /// Reads it on the same rank of a group of the same size, that of
 /// WithProcessGroup or all ranks; another place is an error. Resharding on load
 /// is what checkpoints are for.
-ShardedTensor restore(std::string_view bytes);
+TESSERA_API ShardedTensor restore(std::string_view bytes);
 
 }  // namespace tessera::sharded_tensor

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include <tessera/export.h>
 #include <tessera/sharded_tensor/sharding_spec.h>
 
 namespace torch::nn {
@@ -65,7 +66,7 @@ class Replacement {
 };
 
 /// Shards a whole sub-module in a way of its own.
-class Sharder {
+class TESSERA_API Sharder {
  public:
   virtual ~Sharder() = default;
   /// Returns what takes the module's place: another module, or the same one.
@@ -80,8 +81,10 @@ class Sharder {
 
 /// What a plan says about a name: how a parameter is cut, or who shards a
 /// module.
-class PlanEntry {
+class TESSERA_API PlanEntry {
  public:
+  /// Says nothing, and is refused; for plan["encoder.weight"] = spec.
+  PlanEntry() = default;
   PlanEntry(const ShardingSpec& spec) : value_(spec.clone()) {}
   PlanEntry(ShardingSpecPtr spec) : value_(std::move(spec)) {}
   template <class S>
@@ -110,7 +113,7 @@ struct ShardingPlan {
 };
 
 /// Makes plans for modules; users derive their own.
-class ShardingPlanner {
+class TESSERA_API ShardingPlanner {
  public:
   virtual ~ShardingPlanner() = default;
   virtual ShardingPlan build_plan(const torch::nn::Module& module) = 0;

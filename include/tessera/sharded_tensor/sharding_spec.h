@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <tessera/export.h>
 #include <tessera/sharded_tensor/metadata.h>
 #include <tessera/sharded_tensor/process_group.h>
 #include <tessera/sharded_tensor/remote_device.h>
@@ -19,13 +20,13 @@ namespace tessera::sharded_tensor {
 class ShardedTensor;
 
 /// Where an entity lives; the base of such descriptions.
-class PlacementSpec {
+class TESSERA_API PlacementSpec {
  public:
   virtual ~PlacementSpec() = default;
 };
 
 /// An entity on one device. Example: DevicePlacementSpec("rank:0/cuda:0").
-class DevicePlacementSpec : public PlacementSpec {
+class TESSERA_API DevicePlacementSpec : public PlacementSpec {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor): a place is what it says
   DevicePlacementSpec(RemoteDevice where) : device(std::move(where)) {}
@@ -38,7 +39,7 @@ class DevicePlacementSpec : public PlacementSpec {
 
 /// How a tensor is cut into shards; users derive their own. Specs are immutable
 /// values: functions take them by reference and keep a clone().
-class ShardingSpec {
+class TESSERA_API ShardingSpec {
  public:
   virtual ~ShardingSpec() = default;
   /// Returns the shards of a tensor of `sizes`; pure, no communication. Throws
@@ -74,7 +75,7 @@ using ShardingSpecPtr = std::shared_ptr<const ShardingSpec>;
 /// Cuts one dim into ceil(n / k)-sized chunks, one per placement, in their
 /// order; a rank may be listed several times or not at all.
 /// Example: ChunkShardingSpec(0, {"rank:0/cpu", "rank:1/cpu"}).
-class ChunkShardingSpec : public ShardingSpec {
+class TESSERA_API ChunkShardingSpec : public ShardingSpec {
  public:
   ChunkShardingSpec(int64_t dim, std::vector<RemoteDevice> placements);
   /// Dims have no names: throws NotImplementedError.
@@ -100,7 +101,7 @@ class ChunkShardingSpec : public ShardingSpec {
 };
 
 /// Lists every shard: grids, other tilings, several shards per rank.
-class EnumerableShardingSpec : public ShardingSpec {
+class TESSERA_API EnumerableShardingSpec : public ShardingSpec {
  public:
   /// Throws for an empty list, shards of different rank, or an overlap.
   explicit EnumerableShardingSpec(std::vector<ShardMetadata> shards);
@@ -124,40 +125,42 @@ class EnumerableShardingSpec : public ShardingSpec {
 /// Names the decoder of a user's spec, so that deserialize<ShardingSpecPtr>()
 /// makes one of what its encode() returned. A second decoder of one name, and
 /// the name of a built-in spec, are errors.
-void register_sharding_spec(
+TESSERA_API void register_sharding_spec(
     const std::string& name,
     std::function<ShardingSpecPtr(const std::string&)> decode);
 
 /// Prints "ChunkShardingSpec(0, [rank:0/cpu, rank:1/cpu])" and the like.
-std::string to_string(const ShardingSpec& spec);
-std::ostream& operator<<(std::ostream& out, const ShardingSpec& spec);
+TESSERA_API std::string to_string(const ShardingSpec& spec);
+TESSERA_API std::ostream& operator<<(
+    std::ostream& out, const ShardingSpec& spec);
 
 /// Returns the spec that a list of shards came from: chunks where they are
 /// ceil chunks of one dim in several places, else the list itself.
-ShardingSpecPtr infer_sharding_spec_from_shards_metadata(
+TESSERA_API ShardingSpecPtr infer_sharding_spec_from_shards_metadata(
     const std::vector<ShardMetadata>& shards);
 
 /// Returns ceil(n / chunks). 11 / 4 -> 3. Throws for chunks < 1.
-int64_t get_split_size(int64_t n, int64_t chunks);
+TESSERA_API int64_t get_split_size(int64_t n, int64_t chunks);
 /// Returns the size of chunk i. 11 / 4 (split 3): 3, 3, 3, 2. Throws for a
 /// negative argument.
-int64_t get_chunked_dim_size(int64_t n, int64_t split_size, int64_t i);
+TESSERA_API int64_t
+get_chunked_dim_size(int64_t n, int64_t split_size, int64_t i);
 /// Returns start and size of the chunk that `rank` holds of a dim of size n;
 /// throws where it holds none.
-std::pair<int64_t, int64_t> get_chunk_sharding_params(
+TESSERA_API std::pair<int64_t, int64_t> get_chunk_sharding_params(
     int64_t n, int64_t world_size, const ChunkShardingSpec& spec, int64_t rank);
 /// Throws where two shards share an element.
-void validate_non_overlapping_shards_metadata(
+TESSERA_API void validate_non_overlapping_shards_metadata(
     const std::vector<ShardMetadata>& shards);
 /// Throws unless the shards have the tensor's rank, lie inside it and have as
 /// many elements; with the check above, they then cover it. An empty shard may
 /// lie at or behind the end.
-void check_tensor(
+TESSERA_API void check_tensor(
     const std::vector<ShardMetadata>& shards,
     const std::vector<int64_t>& sizes);
 /// Returns the part of a tensor that a shard's box says, sharing its memory.
 /// Throws where the box leaves the tensor; an empty one may lie behind the end.
-at::Tensor narrow_tensor(
+TESSERA_API at::Tensor narrow_tensor(
     const at::Tensor& tensor, const ShardMetadata& metadata);
 
 }  // namespace tessera::sharded_tensor

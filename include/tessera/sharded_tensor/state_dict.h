@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include <tessera/export.h>
 #include <tessera/sharded_tensor/sharded_tensor.h>
 
 namespace torch::nn {
@@ -25,7 +26,7 @@ namespace tessera::sharded_tensor {
 ///     Table() { register_sharded_tensor("rows", rows); }
 ///     std::optional<ShardedTensor> rows;
 ///   };
-class ShardedTensorHolder {
+class TESSERA_API ShardedTensorHolder {
  public:
   /// A member that may be registered.
   using Member = std::variant<ShardedTensor*, std::optional<ShardedTensor>*>;
@@ -58,17 +59,19 @@ class ShardedTensorHolder {
 /// Returns the sharded tensors of a module and the modules below it, the
 /// objects themselves, by path: "prefix.encoder.rows". Empty members are left
 /// out; modules without any have none.
-std::map<std::string, ShardedTensor> state_dict(
+TESSERA_API std::map<std::string, ShardedTensor> state_dict(
     const torch::nn::Module& module, const std::string& prefix = "");
 /// Assigns to each registered member, empty or not, the tensor of its path.
 /// Returns the paths that no member has.
-std::vector<std::string> load_state_dict(
+TESSERA_API std::vector<std::string> load_state_dict(
     torch::nn::Module& module, const std::map<std::string, ShardedTensor>& from,
     const std::string& prefix = "");
 
 /// Writes this rank's parts, by save().
-std::string save_state_dict(const std::map<std::string, ShardedTensor>& dict);
+TESSERA_API std::string save_state_dict(
+    const std::map<std::string, ShardedTensor>& dict);
 /// Reads them on the same rank of a group of the same size, by restore().
-std::map<std::string, ShardedTensor> restore_state_dict(std::string_view bytes);
+TESSERA_API std::map<std::string, ShardedTensor> restore_state_dict(
+    std::string_view bytes);
 
 }  // namespace tessera::sharded_tensor

@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <tessera/comm/device_mesh.h>
+#include <tessera/export.h>
 #include <tessera/layout/box.h>
 #include <tessera/layout/placement.h>
 #include <tessera/tensor/dtensor_spec.h>
@@ -23,7 +24,8 @@ struct DistributeOptions {
 };
 
 struct FromLocalOptions {
-  /// Compares dtype, shapes and replicas over the mesh before use.
+  /// Compares dtype, shapes, strides, requires_grad and replicas over the mesh
+  /// before use.
   bool run_check = false;
   /// The global shape and strides. Left out: every shard is taken to be as
   /// large as this one.
@@ -54,37 +56,38 @@ struct RedistributeOptions {
 
 /// Shards a tensor that holds the global value; a new leaf with the same
 /// requires_grad. Example: distribute_tensor(w, mesh, {Shard(0)}).
-at::Tensor distribute_tensor(
+TESSERA_API at::Tensor distribute_tensor(
     const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements, const DistributeOptions& options = {});
 /// Replicates over the current mesh; see MeshGuard.
-at::Tensor distribute_tensor(const at::Tensor& tensor);
+TESSERA_API at::Tensor distribute_tensor(const at::Tensor& tensor);
 
 /// Makes a sharded tensor of which `local` is this rank's shard, sharing its
 /// memory; differentiable. Example: from_local(x, mesh, {Shard(0)}).
-at::Tensor from_local(
+TESSERA_API at::Tensor from_local(
     const at::Tensor& local, const DeviceMesh& mesh,
     const Placements& placements, const FromLocalOptions& options = {});
 
 /// Returns this rank's shard, sharing its memory; differentiable.
-at::Tensor to_local(
+TESSERA_API at::Tensor to_local(
     const at::Tensor& tensor, const ToLocalOptions& options = {});
 
 /// Returns the global value on every rank, as a plain tensor; differentiable.
-at::Tensor full_tensor(
+TESSERA_API at::Tensor full_tensor(
     const at::Tensor& tensor, const ToLocalOptions& options = {});
 
 /// Returns the same tensor in other placements; differentiable. Where nothing
 /// changes, the result shares the shard's memory.
 /// Example: redistribute(t, {Replicate()}).
-at::Tensor redistribute(
+TESSERA_API at::Tensor redistribute(
     const at::Tensor& tensor, const Placements& placements,
     const RedistributeOptions& options = {});
 /// Returns the same tensor on another mesh of the same world: other ranks, or
 /// the same ranks in another arrangement. Every rank of both meshes must call;
-/// on a rank outside the new mesh the result holds nothing.
-/// Example: redistribute(t, mesh["tp"], {Shard(0)}).
-at::Tensor redistribute(
+/// on a rank outside the new mesh the result holds nothing. Where each rank
+/// names the slice of the tensor's mesh that holds it, every slice gets the
+/// tensor. Example: redistribute(t, mesh["tp"], {Shard(0)}).
+TESSERA_API at::Tensor redistribute(
     const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements, const RedistributeOptions& options = {});
 
@@ -93,20 +96,20 @@ at::Tensor redistribute(
 /// sharded without touching its class. An existing gradient is converted too.
 /// Nothing happens where the tensor has that layout already; another layout, a
 /// view or an inference tensor is an error.
-void make_dtensor_(
+TESSERA_API void make_dtensor_(
     const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements, const DistributeOptions& options = {});
 
 /// Tells whether a tensor is sharded.
-bool is_dtensor(const at::Tensor& tensor);
+TESSERA_API bool is_dtensor(const at::Tensor& tensor);
 /// Returns the spec of a sharded tensor; a plain one is an error.
-const DTensorSpec& spec(const at::Tensor& tensor);
-const DeviceMesh& device_mesh(const at::Tensor& tensor);
-const Placements& placements(const at::Tensor& tensor);
+TESSERA_API const DTensorSpec& spec(const at::Tensor& tensor);
+TESSERA_API const DeviceMesh& device_mesh(const at::Tensor& tensor);
+TESSERA_API const Placements& placements(const at::Tensor& tensor);
 
 /// Prints the spec and this rank's shard; moves nothing. (`std::cout << t`
 /// raises: ATen reads a data pointer there.)
-std::string to_string(const at::Tensor& tensor);
+TESSERA_API std::string to_string(const at::Tensor& tensor);
 
 /// One box of a sharded tensor, as checkpoint systems describe it.
 struct ChunkStorageMetadata {
@@ -118,11 +121,12 @@ struct ChunkStorageMetadata {
 
 /// Returns the boxes of this rank's shard; a Partial tensor has none and is an
 /// error.
-std::vector<ChunkStorageMetadata> chunk_list(const at::Tensor& tensor);
+TESSERA_API std::vector<ChunkStorageMetadata> chunk_list(
+    const at::Tensor& tensor);
 
 /// While it lives on this thread, plain tensors mixed with sharded ones in one
 /// call are taken as Replicate. They must hold equal values on all ranks.
-class ImplicitReplication {
+class TESSERA_API ImplicitReplication {
  public:
   ImplicitReplication();
   ~ImplicitReplication();

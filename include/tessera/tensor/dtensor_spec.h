@@ -8,6 +8,7 @@
 
 #include <c10/core/ScalarType.h>
 #include <tessera/comm/device_mesh.h>
+#include <tessera/export.h>
 #include <tessera/layout/layout.h>
 
 namespace tessera {
@@ -15,7 +16,8 @@ namespace tessera {
 /// The mesh, placements and global shape, strides and dtype of a sharded
 /// tensor. Specs are immutable and interned: equal specs of one rank are one
 /// object, so comparing addresses compares contents.
-class DTensorSpec : public std::enable_shared_from_this<DTensorSpec> {
+class TESSERA_API DTensorSpec
+    : public std::enable_shared_from_this<DTensorSpec> {
  public:
   /// Returns the interned spec; checks that the placements fit.
   static std::shared_ptr<const DTensorSpec> make(
@@ -62,9 +64,9 @@ class DTensorSpec : public std::enable_shared_from_this<DTensorSpec> {
 using SpecPtr = std::shared_ptr<const DTensorSpec>;
 
 /// Prints "f32[8, 16] S(0) R @ mesh(dp=2, tp=4)".
-std::string to_string(const DTensorSpec& spec);
+TESSERA_API std::string to_string(const DTensorSpec& spec);
 
 /// Returns the notation's word for a dtype: "f32", "bf16", "i64", "bool", ...
-std::string dtype_name(c10::ScalarType dtype);
+TESSERA_API std::string dtype_name(c10::ScalarType dtype);
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <tessera/comm/device_mesh.h>
+#include <tessera/export.h>
 #include <tessera/layout/placement.h>
 #include <tessera/tensor/dtensor.h>
 
@@ -15,7 +16,7 @@ namespace tessera {
 
 namespace detail {
 
-std::string explain_call(
+TESSERA_API std::string explain_call(
     const std::string& call, std::vector<c10::IValue> arguments);
 
 template <class T>
@@ -48,11 +49,11 @@ std::string explain(const std::string& call, const Arguments&... arguments) {
 
 /// Says how redistribute(tensor, placements) would run: steps, bytes on this
 /// rank, cost, peak memory. Example: explain("redistribute", t, {Shard(1)}).
-std::string explain(
+TESSERA_API std::string explain(
     const std::string& call, const at::Tensor& tensor,
     const Placements& placements, const RedistributeOptions& options = {});
 /// The same for a target on another mesh.
-std::string explain(
+TESSERA_API std::string explain(
     const std::string& call, const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements, const RedistributeOptions& options = {});
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <tessera/export.h>
 
 namespace tessera {
 
@@ -27,20 +28,20 @@ struct ReplicaCheckOptions {
 /// with names, ranks and the largest difference; no difference costs one gather
 /// of 48 bytes per tensor and mesh.
 /// Example: check_replicas({{"weight", w}, {"bias", b}}).
-void check_replicas(
+TESSERA_API void check_replicas(
     const std::vector<std::pair<std::string, at::Tensor>>& tensors,
     const ReplicaCheckOptions& options = {});
 
 /// Gives a tensor the name that errors know it by (LibTorch's `t.name()`).
 /// distribute_module() names parameters.
-void name_tensor(const at::Tensor& tensor, const std::string& name);
+TESSERA_API void name_tensor(const at::Tensor& tensor, const std::string& name);
 
 /// While it lives on this thread, replicated gradients are compared over ranks
 /// when they arrive at a leaf or in the backward of to_local(); a difference is
 /// the same error on all ranks, naming the tensor. All ranks hold one, or none.
 /// TESSERA_CHECK_GRADIENTS=1 in the environment does the same for the whole
 /// program.
-class GradientCheck {
+class TESSERA_API GradientCheck {
  public:
   explicit GradientCheck(const ReplicaCheckOptions& options = {});
   ~GradientCheck();

@@ -4,33 +4,34 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <tessera/export.h>
 #include <tessera/plan/cost.h>
 
 namespace tessera {
 
 /// Returns the model by which this rank chooses its plans.
-const MachineModel& machine_model();
+TESSERA_API const MachineModel& machine_model();
 
 /// Sets it for this rank's thread. Every rank of a mesh must set the same one:
 /// ranks that choose different plans make different calls, which is an error.
 /// Example: set_machine_model({.link = {.latency = 2e-6, .bandwidth = 80e9}}).
-void set_machine_model(const MachineModel& model);
+TESSERA_API void set_machine_model(const MachineModel& model);
 
 /// Returns how many plans this rank's thread keeps; at most 1024.
-size_t cached_plan_count();
+TESSERA_API size_t cached_plan_count();
 
 /// Returns how many decisions about calls of operators this rank's thread
 /// keeps; at most 2048.
-size_t cached_decision_count();
+TESSERA_API size_t cached_decision_count();
 /// Forgets the plans and decisions that this thread keeps, and with them the
 /// meshes, and groups, that they were made for.
 /// Example: clear_caches() before a group that was passed to
 /// from_process_group() is to end.
-void clear_caches();
+TESSERA_API void clear_caches();
 
 /// Returns how many calls on sharded tensors have reached Tessera on this
 /// thread, those that composite operators decompose into included.
 /// Example: the difference over one linear layer, forward and backward.
-int64_t dispatched_call_count();
+TESSERA_API int64_t dispatched_call_count();
 
 }  // namespace tessera

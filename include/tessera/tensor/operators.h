@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <tessera/export.h>
+
 namespace tessera {
 
 /// How an operator runs on sharded tensors.
@@ -26,10 +28,10 @@ struct OperatorInfo {
 /// Lists every operator that takes a tensor, by name: LibTorch's, those of
 /// other libraries that are loaded, and users' own.
 /// Example: list_operators().size().
-std::vector<OperatorInfo> list_operators();
+TESSERA_API std::vector<OperatorInfo> list_operators();
 
 /// Tells whether an operator of this form is served by a rule that can keep a
 /// dim cut: not "kernel", "random", "composite", "others", "whole", "fallback".
-bool is_rule_form(const std::string& form);
+TESSERA_API bool is_rule_form(const std::string& form);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tessera/comm/comm_log.h>
+#include <tessera/export.h>
 #include <tessera/tensor/machine_model.h>
 
 namespace tessera {
@@ -17,7 +18,7 @@ namespace tessera {
 /// for send and recv, else n - 1.
 /// Example: an all_gather of 1000 to 4000 bytes among 4 ranks, by the default
 /// model: 3 * 5e-6 + 3000 / 10e9 + 4000 / 20e9 = 1.55e-5.
-double predicted_time(
+TESSERA_API double predicted_time(
     const CommLogEntry& entry, const MachineModel& model = machine_model());
 
 /// The collectives of one kind along the same mesh dims, summed.
@@ -32,11 +33,11 @@ struct PredictedTime {
 
 /// Returns one sum per kind and mesh dims, the longest first.
 /// Example: CommLog log; step(); std::cout << to_string(predicted_times(log));
-std::vector<PredictedTime> predicted_times(
+TESSERA_API std::vector<PredictedTime> predicted_times(
     const CommLog& log, const MachineModel& model = machine_model());
 
 /// Prints one line per sum, "all_gather tp: 3 calls, 4096 bytes, 1.55e-05 s",
 /// then the total.
-std::string to_string(const std::vector<PredictedTime>& times);
+TESSERA_API std::string to_string(const std::vector<PredictedTime>& times);
 
 }  // namespace tessera

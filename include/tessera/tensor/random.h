@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 
+#include <tessera/export.h>
+
 namespace tessera {
 
 namespace detail {
@@ -18,7 +20,7 @@ class ReplicatedRandomImpl;
 
 /// Sets this rank's seed and starts its counters again. All ranks must pass the
 /// same seed: collectives compare it. Without a call the seed is 0.
-void manual_seed(uint64_t seed);
+TESSERA_API void manual_seed(uint64_t seed);
 
 /// How far a rank has come: what to save to continue with the same numbers.
 struct RandomState {
@@ -31,15 +33,15 @@ struct RandomState {
 };
 
 /// Returns this rank's state.
-RandomState random_state();
+TESSERA_API RandomState random_state();
 /// Continues from a state.
-void set_random_state(const RandomState& state);
+TESSERA_API void set_random_state(const RandomState& state);
 
 /// While it lives, this rank draws from a sequence of its own that the seed and
 /// the name choose, and that goes on where the last RandomStream of that name
 /// ended. For programs whose ranks differ: its draws do not count among those
 /// that ranks compare. Example: RandomStream stream("stage 2").
-class RandomStream {
+class TESSERA_API RandomStream {
  public:
   explicit RandomStream(const std::string& name);
   ~RandomStream();
@@ -55,7 +57,7 @@ class RandomStream {
 /// with sharded ones as under ImplicitReplication. For making modules before
 /// they are sharded, and for torch::nn::init::orthogonal_ and sparse_, which
 /// draw into plain tensors of their own.
-class ReplicatedRandom {
+class TESSERA_API ReplicatedRandom {
  public:
   ReplicatedRandom();
   ~ReplicatedRandom();

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <tessera/export.h>
+
 namespace tessera {
 
 /// What a StrictMode forbids.
@@ -27,7 +29,7 @@ struct StrictOptions {
 /// gradients are asked for, never errors. Of several the innermost counts, so
 /// one that forbids nothing makes a gap: StrictMode gap({.communication =
 /// false}).
-class StrictMode {
+class TESSERA_API StrictMode {
  public:
   explicit StrictMode(const StrictOptions& options = {});
   ~StrictMode();
@@ -48,6 +50,6 @@ struct FallbackCount {
 /// Returns the fallbacks that communicated since the process started, all of
 /// its ranks together, the most frequent first. The first one of each operator
 /// prints a warning.
-std::vector<FallbackCount> fallback_counts();
+TESSERA_API std::vector<FallbackCount> fallback_counts();
 
 }  // namespace tessera

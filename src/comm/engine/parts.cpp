@@ -1,11 +1,11 @@
 #include "comm/engine/parts.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include <ATen/ops/empty.h>
 
+#include "base/copy_bytes.h"
 #include "base/stream_copy.h"
 #include "comm/engine/device_reduce.h"
 #include "comm/engine/reduce.h"
@@ -117,7 +117,7 @@ void copy_run(
     base::stream_copy(to, from, bytes);
     base::stream_fence();
   } else {
-    std::memcpy(to, from, bytes);
+    base::copy_bytes(to, from, bytes);
   }
 }
 

@@ -1,12 +1,12 @@
 #include "comm/engine/reduce.h"
 
 #include <algorithm>
-#include <cstring>
 #include <type_traits>
 
 #include <c10/util/Exception.h>
 #include <c10/util/complex.h>
 
+#include "base/copy_bytes.h"
 #include "base/stream_copy.h"
 
 namespace tessera::detail {
@@ -100,7 +100,7 @@ void store(
   for (void* output : outputs) {
     T* to = static_cast<T*>(output) + begin;
     streams ? base::stream_copy(to, result, bytes)
-            : static_cast<void>(std::memcpy(to, result, bytes));
+            : base::copy_bytes(to, result, bytes);
   }
 }
 

@@ -10,8 +10,6 @@ namespace tessera::detail {
 
 namespace {
 
-const Cell kR;
-const Cell kSum = Cell::partial(ReduceOp::kSum);
 constexpr std::string_view kKernel = "convolution";
 
 // What the rows of a convolution depend on.

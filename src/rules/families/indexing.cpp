@@ -13,8 +13,6 @@ namespace tessera::detail {
 
 namespace {
 
-const Cell kR;
-
 // Rows of zeros of other ranks are added; of booleans the greatest is taken.
 Cell looked_up(const RuleCall& call) {
   return Cell::partial(

@@ -9,8 +9,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-const Cell kSum = Cell::partial(ReduceOp::kSum);
-
 // All outputs are linear in the gradient, which comes first.
 void add_linear_in_gradient(const RuleCall& call, Rows& rows) {
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {

@@ -7,8 +7,6 @@ namespace tessera::detail {
 
 namespace {
 
-const Cell kR;
-
 std::string numbered(std::string_view name, int64_t spatial_dims) {
   std::string text = "aten::" + std::string(name);
   const size_t at = text.find('#');

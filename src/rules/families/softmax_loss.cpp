@@ -15,8 +15,6 @@ LossReduction reduction_of(const RuleCall& call) {
   return static_cast<LossReduction>(call.integer("reduction"));
 }
 
-const Cell kSum = Cell::partial(ReduceOp::kSum);
-
 // A loss of one term per element. Its mean over a part is no part of the mean:
 // the number of elements is that of the part.
 void add_elementwise_loss_rows(const RuleCall& call, Rows& rows) {

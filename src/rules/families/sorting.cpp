@@ -5,8 +5,6 @@ namespace tessera::detail {
 
 namespace {
 
-const Cell kSum = Cell::partial(ReduceOp::kSum);
-
 // The place of a value among boundaries is how many lie before it, so that a
 // cut of the boundaries gives counts that add up. NaN lies behind all of them:
 // it may be a maximum, but a minimum hides it.

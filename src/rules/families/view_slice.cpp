@@ -19,13 +19,13 @@ struct Range {
   int64_t step;
 };
 
-int64_t ceil_div(int64_t a, int64_t b) {
+int64_t count_steps(int64_t a, int64_t b) {
   return a <= 0 ? 0 : (a + b - 1) / b;
 }
 
 // Counts the indices of a range below `end`.
 int64_t count_below(const Range& range, int64_t end) {
-  return std::min(ceil_div(end - range.begin, range.step), range.count);
+  return std::min(count_steps(end - range.begin, range.step), range.count);
 }
 
 Placement ragged_or_plain(int64_t dim, std::vector<int64_t> lengths) {
@@ -114,7 +114,7 @@ Range wanted_range(const RuleCall& call, int64_t size) {
       step);
   const int64_t begin = bound("start", 0);
   const int64_t end = bound("end", std::numeric_limits<int64_t>::max());
-  return {begin, ceil_div(end - begin, step), step};
+  return {begin, count_steps(end - begin, step), step};
 }
 
 std::vector<int64_t> identity(int64_t ndim) {

@@ -1,3 +1,4 @@
+#include <base/copy_bytes.h>
 #include <sharded_tensor/ops/table_lookup.h>
 
 #include <cstring>
@@ -115,7 +116,7 @@ std::vector<std::vector<int64_t>> unpacked(
   std::vector<std::vector<int64_t>> columns;
   for (const std::string& text : texts) {
     std::vector<int64_t> numbers(text.size() / sizeof(int64_t));
-    std::memcpy(numbers.data(), text.data(), text.size());
+    base::copy_bytes(numbers.data(), text.data(), text.size());
     columns.resize(numbers.size());
     for (size_t i = 0; i < numbers.size(); ++i) {
       columns[i].push_back(numbers[i]);

@@ -19,10 +19,6 @@ namespace tessera::detail {
 
 namespace {
 
-at::Tensor as_type(const at::Tensor& t, c10::ScalarType dtype) {
-  return t.defined() ? t.to(dtype) : t;
-}
-
 // What is left of everything but the channels.
 Reduced channels_of(const DTensorSpec& input) {
   std::vector<bool> dims(input.shape().size(), true);
@@ -269,7 +265,7 @@ bool cuts_what_is_averaged(const Operand& x) {
 
 // A rule serves channels that are cut and nothing else, unless statistics have
 // to be cut with them, and written where they lie.
-bool forward_is_cut(const RuleCall& call) {
+bool batch_norm_is_cut(const RuleCall& call) {
   const Operand& x = call.self();
   const Operand& mean = call.operand(3);
   const Operand& variance = call.operand(4);
@@ -281,7 +277,7 @@ bool forward_is_cut(const RuleCall& call) {
          !lies_by_channel(mean, *x.placements) ||
          !lies_by_channel(variance, *x.placements);
 }
-bool backward_is_cut(const RuleCall& call) {
+bool batch_norm_backward_is_cut(const RuleCall& call) {
   return call.boolean("train") && cuts_what_is_averaged(call.operand(1)) &&
          call.operand(5).defined && call.operand(6).defined;
 }
@@ -291,10 +287,10 @@ bool backward_is_cut(const RuleCall& call) {
 void add_batch_norm_decompositions(Decompositions& all) {
   for (const char* name :
        {"aten::native_batch_norm", "aten::_native_batch_norm_legit"}) {
-    all.push_back({name, forward_is_cut, batch_norm});
+    all.push_back({name, batch_norm_is_cut, batch_norm});
   }
   all.push_back(
-      {"aten::native_batch_norm_backward", backward_is_cut,
+      {"aten::native_batch_norm_backward", batch_norm_backward_is_cut,
        batch_norm_backward});
 }
 

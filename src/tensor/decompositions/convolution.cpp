@@ -229,20 +229,21 @@ bool is_cut(const RuleCall& call, const Operand& input, const Operand& weight) {
   return true;
 }
 
-bool forward_is_cut(const RuleCall& call) {
+bool convolution_is_cut(const RuleCall& call) {
   return is_cut(call, call.operand(0), call.operand(1)) &&
          is_whole(call.operand(2));
 }
-bool backward_is_cut(const RuleCall& call) {
+bool convolution_backward_is_cut(const RuleCall& call) {
   return is_cut(call, call.operand(1), call.operand(2));
 }
 
 }  // namespace
 
 void add_convolution_decompositions(Decompositions& all) {
-  all.push_back({"aten::convolution", forward_is_cut, convolution});
+  all.push_back({"aten::convolution", convolution_is_cut, convolution});
   all.push_back(
-      {"aten::convolution_backward", backward_is_cut, convolution_backward});
+      {"aten::convolution_backward", convolution_backward_is_cut,
+       convolution_backward});
 }
 
 }  // namespace tessera::detail

@@ -1,5 +1,7 @@
 #include <tensor/decompositions/cut_call.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 
@@ -236,42 +238,50 @@ std::vector<int64_t> lengths_along(
   return lengths;
 }
 
+namespace {
+
+struct IntegerBounds {
+  c10::ScalarType dtype;
+  int64_t smallest;
+  int64_t largest;
+};
+
+template <class T>
+constexpr IntegerBounds bounds_of(c10::ScalarType dtype) {
+  return {dtype, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()};
+}
+
+constexpr std::array kIntegerBounds{
+    bounds_of<uint8_t>(at::kByte), bounds_of<int8_t>(at::kChar),
+    bounds_of<int16_t>(at::kShort), bounds_of<int32_t>(at::kInt),
+    bounds_of<int64_t>(at::kLong)};
+
+/// Returns the bounds of an integer type, or nullptr.
+const IntegerBounds* find_bounds(c10::ScalarType dtype) {
+  const auto* found = std::find_if(
+      kIntegerBounds.begin(), kIntegerBounds.end(),
+      [dtype](const IntegerBounds& bounds) { return bounds.dtype == dtype; });
+  return found == kIntegerBounds.end() ? nullptr : found;
+}
+
+}  // namespace
+
 at::Scalar smallest_value(c10::ScalarType dtype) {
-  switch (dtype) {
-    case at::kBool:
-      return false;
-    case at::kByte:
-      return int64_t{0};
-    case at::kChar:
-      return int64_t{std::numeric_limits<int8_t>::min()};
-    case at::kShort:
-      return int64_t{std::numeric_limits<int16_t>::min()};
-    case at::kInt:
-      return int64_t{std::numeric_limits<int32_t>::min()};
-    case at::kLong:
-      return std::numeric_limits<int64_t>::min();
-    default:
-      return -std::numeric_limits<double>::infinity();
+  if (dtype == at::kBool) {
+    return false;
   }
+  const IntegerBounds* bounds = find_bounds(dtype);
+  return bounds != nullptr ? at::Scalar(bounds->smallest)
+                           : -std::numeric_limits<double>::infinity();
 }
 
 at::Scalar largest_value(c10::ScalarType dtype) {
-  switch (dtype) {
-    case at::kBool:
-      return true;
-    case at::kByte:
-      return int64_t{std::numeric_limits<uint8_t>::max()};
-    case at::kChar:
-      return int64_t{std::numeric_limits<int8_t>::max()};
-    case at::kShort:
-      return int64_t{std::numeric_limits<int16_t>::max()};
-    case at::kInt:
-      return int64_t{std::numeric_limits<int32_t>::max()};
-    case at::kLong:
-      return std::numeric_limits<int64_t>::max();
-    default:
-      return std::numeric_limits<double>::infinity();
+  if (dtype == at::kBool) {
+    return true;
   }
+  const IntegerBounds* bounds = find_bounds(dtype);
+  return bounds != nullptr ? at::Scalar(bounds->largest)
+                           : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace tessera::detail

@@ -136,6 +136,10 @@ SpecPtr with_placements(
 
 /// Returns the type in which sums of a type are taken: f32 for f16 and bf16.
 c10::ScalarType sum_type(c10::ScalarType dtype);
+/// Returns a tensor in another type; an undefined one as it is.
+inline at::Tensor as_type(const at::Tensor& t, c10::ScalarType dtype) {
+  return t.defined() ? t.to(dtype) : t;
+}
 
 /// Returns the mesh dims that cut tensor dim `dim`.
 MeshDims cuts_of(const Placements& placements, int64_t dim);

@@ -34,10 +34,6 @@ struct NormalizedDims {
   double count = 1;
 };
 
-at::Tensor as_type(const at::Tensor& t, c10::ScalarType dtype) {
-  return t.defined() ? t.to(dtype) : t;
-}
-
 // On the CPU statistics have the type of the weight, else that of sums.
 c10::ScalarType statistics_type(
     const at::Tensor& input, const at::Tensor& weight,
@@ -175,19 +171,19 @@ bool cuts_normalized_dim(const RuleCall& call, size_t input) {
   return false;
 }
 
-bool forward_is_cut(const RuleCall& call) {
+bool layer_norm_is_cut(const RuleCall& call) {
   return cuts_normalized_dim(call, 0);
 }
-bool backward_is_cut(const RuleCall& call) {
+bool layer_norm_backward_is_cut(const RuleCall& call) {
   return cuts_normalized_dim(call, 1);
 }
 
 }  // namespace
 
 void add_layer_norm_decompositions(Decompositions& all) {
-  all.push_back({"aten::native_layer_norm", forward_is_cut, layer_norm});
+  all.push_back({"aten::native_layer_norm", layer_norm_is_cut, layer_norm});
   all.push_back(
-      {"aten::native_layer_norm_backward", backward_is_cut,
+      {"aten::native_layer_norm_backward", layer_norm_backward_is_cut,
        layer_norm_backward});
 }
 

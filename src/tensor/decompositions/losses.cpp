@@ -14,8 +14,8 @@ namespace tessera::detail {
 
 namespace {
 
-constexpr int64_t kMean = 1;  // of at::Reduction
-constexpr int64_t kSum = 2;
+constexpr int64_t kMeanReduction = 1;  // of at::Reduction
+constexpr int64_t kSumReduction = 2;
 
 // The layout of a tensor that broadcasts to the terms, cut as they are.
 Placements cut_like_terms(const DTensorSpec& terms, c10::IntArrayRef shape) {
@@ -53,15 +53,15 @@ std::optional<size_t> leader_of(c10::ArrayRef<Operand> operands, size_t first) {
 }
 
 bool mean_is_cut(const RuleCall& call, size_t first) {
-  return call.integer("reduction") == kMean &&
+  return call.integer("reduction") == kMeanReduction &&
          c10::isFloatingType(call.operand(first).dtype) &&
          leader_of(call.operands(), first).has_value();
 }
 
-bool forward_applies(const RuleCall& call) {
+bool mean_loss_applies(const RuleCall& call) {
   return mean_is_cut(call, 0);
 }
-bool backward_applies(const RuleCall& call) {
+bool mean_loss_backward_applies(const RuleCall& call) {
   return mean_is_cut(call, 1);
 }
 
@@ -97,7 +97,7 @@ LocalLoss local_loss(CutCall& cut, const OpCall& call, size_t first) {
     const std::string& name = call.schema().arguments()[i].name();
     loss.arguments.push_back(call.argument(i));
     if (name == "reduction") {
-      loss.arguments[i] = kSum;
+      loss.arguments[i] = kSumReduction;
     } else if (specs[i]) {
       const Placements target =
           i < first ? replicated(cut.mesh())
@@ -150,13 +150,13 @@ void add_loss_decompositions(Decompositions& all) {
        {"aten::mse_loss", "aten::smooth_l1_loss", "aten::huber_loss",
         "aten::soft_margin_loss", "aten::binary_cross_entropy",
         "aten::binary_cross_entropy_with_logits"}) {
-    all.push_back({name, forward_applies, mean_loss});
+    all.push_back({name, mean_loss_applies, mean_loss});
   }
   for (const char* name :
        {"aten::mse_loss_backward", "aten::smooth_l1_loss_backward",
         "aten::huber_loss_backward", "aten::soft_margin_loss_backward",
         "aten::binary_cross_entropy_backward"}) {
-    all.push_back({name, backward_applies, mean_loss_backward});
+    all.push_back({name, mean_loss_backward_applies, mean_loss_backward});
   }
 }
 

@@ -218,24 +218,26 @@ bool cuts_classes(const Operand& scores) {
   return scores.ndim() > 0 && !cuts_of(*scores.placements, dim).empty();
 }
 
-bool forward_applies(const RuleCall& call) {
+bool nll_forward_applies(const RuleCall& call) {
   const bool mean =
       call.integer("reduction") == static_cast<int64_t>(LossReduction::kMean);
   return cuts_classes(call.operand(0)) ||
          (mean && cuts_any(*call.operand(0).placements));
 }
 
-bool backward_applies(const RuleCall& call) {
+bool nll_backward_applies(const RuleCall& call) {
   return cuts_classes(call.operand(1));
 }
 
 }  // namespace
 
 void add_nll_decompositions(Decompositions& all) {
-  all.push_back({"aten::nll_loss_forward", forward_applies, nll_forward});
-  all.push_back({"aten::nll_loss2d_forward", forward_applies, nll_forward});
-  all.push_back({"aten::nll_loss_backward", backward_applies, nll_backward});
-  all.push_back({"aten::nll_loss2d_backward", backward_applies, nll_backward});
+  all.push_back({"aten::nll_loss_forward", nll_forward_applies, nll_forward});
+  all.push_back({"aten::nll_loss2d_forward", nll_forward_applies, nll_forward});
+  all.push_back(
+      {"aten::nll_loss_backward", nll_backward_applies, nll_backward});
+  all.push_back(
+      {"aten::nll_loss2d_backward", nll_backward_applies, nll_backward});
 }
 
 }  // namespace tessera::detail

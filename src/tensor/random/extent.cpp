@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
+#include <tessera/tensor/dtensor_spec.h>
 
 namespace tessera::detail {
 

@@ -7,7 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <tensor/region.h>
-#include <tessera/tensor/dtensor_spec.h>
+#include <tensor/spec_fwd.h>
+#include <tessera/layout/box.h>
 
 namespace tessera::detail {
 

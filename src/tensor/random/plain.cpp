@@ -6,6 +6,7 @@
 #include <ATen/core/enum_tag.h>
 #include <tensor/random/random_call.h>
 #include <tensor/random/table.h>
+#include <tessera/comm/device_mesh.h>
 
 namespace tessera::detail {
 

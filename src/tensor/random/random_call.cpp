@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty_like.h>
 #include <tensor/random/plain.h>
+#include <tensor/sharded_impl.h>
 
 namespace tessera::detail {
 

@@ -9,6 +9,7 @@
 #include <tensor/random/random_call.h>
 #include <tensor/random/reject.h>
 #include <tensor/random/table.h>
+#include <tensor/sharded_impl.h>
 
 namespace tessera::detail {
 
@@ -55,14 +56,15 @@ at::Tensor map_elements(
   }
   const at::Tensor values = at::empty(extent.shape(), at::kDouble);
   double* out = values.mutable_data_ptr<double>();
-  constexpr int64_t kGrain = 2048;
+  constexpr int64_t kSampleGrain = 2048;
   extent.for_each_range([&](const PlaceRange& range) {
-    at::parallel_for(0, range.count, kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        ElementWords words(call.key(), 0, range.begin + i);
-        out[range.stored + i] = f(data, range.stored + i, words);
-      }
-    });
+    at::parallel_for(
+        0, range.count, kSampleGrain, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            ElementWords words(call.key(), 0, range.begin + i);
+            out[range.stored + i] = f(data, range.stored + i, words);
+          }
+        });
   });
   const c10::Device device =
       is_sharded(like) ? meta_of(like).local.device() : like.device();

@@ -5,6 +5,7 @@
 
 #include <tensor/op_traits.h>
 #include <tensor/random/philox.h>
+#include <tensor/spec_fwd.h>
 
 namespace tessera::detail {
 

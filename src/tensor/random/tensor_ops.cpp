@@ -12,6 +12,7 @@
 #include <tensor/movement.h>
 #include <tensor/random/random_call.h>
 #include <tensor/random/table.h>
+#include <tensor/sharded_impl.h>
 
 namespace tessera::detail {
 

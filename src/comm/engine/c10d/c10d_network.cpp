@@ -51,7 +51,7 @@ struct NetworkParts {
   std::chrono::milliseconds stays = std::chrono::milliseconds(0);
 };
 
-constexpr auto kBetweenLooks = std::chrono::milliseconds(5);
+constexpr auto kJoinPollInterval = std::chrono::milliseconds(5);
 
 class C10dNetwork final : public Network {
  public:
@@ -106,7 +106,7 @@ class C10dNetwork final : public Network {
     try {
       while (std::chrono::steady_clock::now() < limit &&
              !news_->others_are_gone()) {
-        std::this_thread::sleep_for(kBetweenLooks);
+        std::this_thread::sleep_for(kJoinPollInterval);
       }
     } catch (...) {
       static_cast<void>(0);  // the store is gone already

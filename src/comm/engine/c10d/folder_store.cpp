@@ -21,7 +21,7 @@
 namespace tessera::detail {
 namespace {
 
-constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
+constexpr auto kFolderPollInterval = std::chrono::milliseconds(1);
 
 // FNV-1a, from two starts: keys are longer than names of files may be.
 uint64_t hash_of(const std::string& text, uint64_t start) {
@@ -142,7 +142,7 @@ void FolderStore::wait(
         DistStoreError, std::chrono::steady_clock::now() < limit,
         "nobody set a key in the folder ", folder_, " within ", timeout.count(),
         " ms: ", keys);
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(kFolderPollInterval);
   }
 }
 

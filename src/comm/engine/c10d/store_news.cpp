@@ -14,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // How often a waiting rank asks the store, and looks at other processes.
-constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
+constexpr auto kNewsPollInterval = std::chrono::milliseconds(20);
 
 std::vector<uint8_t> as_value(const std::string& text) {
   return {text.begin(), text.end()};
@@ -72,7 +72,7 @@ void StoreNews::tell(const News& news) noexcept {
 std::vector<News> StoreNews::news(uint64_t world) {
   if (Clock::now() >= next_look_) {
     look();
-    next_look_ = Clock::now() + kBetweenLooks;
+    next_look_ = Clock::now() + kNewsPollInterval;
   }
   std::vector<News> all = std::exchange(heard_[world], {});
   for (const int64_t rank : dead_) {

@@ -28,6 +28,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include <base/copy_bytes.h>
 #include <base/hash.h>
 
 #include "comm/engine/mpi/failed_ranks.h"
@@ -291,8 +292,8 @@ class MpiWire final : public Wire {
     return begins;
   }
   static void copy(void* to, const void* from, int64_t bytes) {
-    if (bytes > 0 && to != from) {
-      std::memcpy(to, from, static_cast<size_t>(bytes));
+    if (to != from) {
+      base::copy_bytes(to, from, static_cast<size_t>(bytes));
     }
   }
 
@@ -487,6 +488,7 @@ class MpiNetwork final : public Network {
 }  // namespace tessera::detail
 
 /// What the library looks up when it loads this file.
-extern "C" tessera::detail::Network* tessera_mpi_network() {
+extern "C" __attribute__((visibility("default"))) tessera::detail::Network*
+tessera_mpi_network() {
   return new tessera::detail::MpiNetwork();
 }

@@ -7,6 +7,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <base/copy_bytes.h>
 #include <base/hash.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
@@ -168,8 +169,8 @@ CallRecord ProcessCall::record() const {
 void ProcessCall::address(CallRecord& record, int64_t place) const {
   record.facts = facts_of(call_, place);
   const Run run = given_to(place);
-  if (record.small && run.bytes > 0) {
-    std::memcpy(record.payload, run.data, static_cast<size_t>(run.bytes));
+  if (record.small) {
+    base::copy_bytes(record.payload, run.data, static_cast<size_t>(run.bytes));
   }
 }
 
@@ -261,9 +262,8 @@ void ProcessCall::take_payloads() {
   }
   for (size_t i = 0; i < heard_.size(); ++i) {
     const Run run = taken_from(place_of(i));
-    if (run.bytes > 0) {
-      std::memcpy(run.data, heard_[i].payload, static_cast<size_t>(run.bytes));
-    }
+    base::copy_bytes(
+        run.data, heard_[i].payload, static_cast<size_t>(run.bytes));
   }
 }
 

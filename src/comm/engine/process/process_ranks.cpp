@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include <ATen/ops/empty.h>
+#include <base/copy_bytes.h>
 #include <c10/util/Exception.h>
 
 #include "comm/engine/c10d/c10d_network.h"
@@ -128,7 +129,7 @@ std::vector<std::string> gather_texts(
     const std::string& mine, const Communicator& all) {
   const auto bytes = [](const std::string& text) {
     at::Tensor t = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
-    std::memcpy(t.mutable_data_ptr(), text.data(), text.size());
+    base::copy_bytes(t.mutable_data_ptr(), text.data(), text.size());
     return t;
   };
   const at::Tensor lengths = at::empty({all.size()}, at::kLong);

@@ -1,10 +1,11 @@
 #include "comm/engine/process/self_messages.h"
 
-#include <cstring>
 #include <deque>
 #include <map>
 #include <utility>
 #include <vector>
+
+#include <base/copy_bytes.h>
 
 namespace tessera::detail {
 namespace {
@@ -24,9 +25,7 @@ struct Mailbox {
     while (!letters.empty() && !readers.empty()) {
       const Letter letter = std::exchange(letters.front(), {});
       letters.pop_front();
-      if (!letter.empty()) {
-        std::memcpy(readers.front()->data, letter.data(), letter.size());
-      }
+      base::copy_bytes(readers.front()->data, letter.data(), letter.size());
       readers.front()->done = true;
       readers.pop_front();
     }
