@@ -161,7 +161,7 @@ void print_checks_json(const std::vector<Check>& checks, bool usable) {
          {"advice", check.advice}});
   }
   const nlohmann::ordered_json json = {{"usable", usable}, {"checks", list}};
-  print(json.dump(2) + "\n");
+  print(json.dump() + "\n");  // one line, as logs want it
 }
 
 int examine(bool json) {

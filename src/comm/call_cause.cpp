@@ -1,11 +1,17 @@
 #include "comm/call_cause.h"
 
+#include <algorithm>
+
+#include <base/copy_bytes.h>
+#include <base/hash.h>
+
 namespace tessera::detail {
 
 namespace {
 thread_local const CallCause* current_cause = nullptr;
 thread_local const CallLabel* current_label = nullptr;
 thread_local int unrecorded_depth = 0;
+thread_local int unlabelled_depth = 0;
 }  // namespace
 
 CallCause::CallCause(
@@ -34,6 +40,30 @@ const CallCause* CallCause::current() {
 std::string CallCause::name() const {
   std::string text(name_);
   return overload_.empty() ? text : text.append(".").append(overload_);
+}
+
+Unlabelled::Unlabelled() {
+  ++unlabelled_depth;
+}
+Unlabelled::~Unlabelled() {
+  --unlabelled_depth;
+}
+
+CauseFacts current_cause_facts() {
+  CauseFacts facts;
+  const CallCause* cause = current_cause;
+  if (cause == nullptr || unlabelled_depth > 0) {
+    return facts;
+  }
+  facts.label = base::hash_bytes({});
+  size_t length = 0;
+  cause->append_name([&](std::string_view piece) {
+    facts.label = base::hash_bytes(piece, facts.label);
+    const size_t more = std::min(piece.size(), facts.name.size() - 1 - length);
+    base::copy_bytes(facts.name.data() + length, piece.data(), more);
+    length += more;
+  });
+  return facts;
 }
 
 CallLabel::CallLabel(

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include <comm/engine/call.h>
 #include <tessera/comm/comm_log.h>
 #include <tessera/comm/device_mesh.h>
 
@@ -50,6 +51,19 @@ class CallCause {
   Reason reason_;
   const DeviceMesh* mesh_;
   bool outermost_;
+};
+
+/// Returns what ranks compare of this thread's cause; nothing of none.
+CauseFacts current_cause_facts();
+
+/// While it lives, ranks do not compare what leads to this thread's
+/// collectives: those that find out what each rank called.
+class Unlabelled {
+ public:
+  Unlabelled();
+  ~Unlabelled();
+  Unlabelled(const Unlabelled&) = delete;
+  Unlabelled& operator=(const Unlabelled&) = delete;
 };
 
 /// Says what this thread's next collectives are a step of, while it lives.

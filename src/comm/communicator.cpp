@@ -92,6 +92,9 @@ Work submit(CommunicatorImpl& impl, CollectiveCall call) {
   if (site.size() == 1) {
     return Work(impl.submit(std::move(call)));
   }
+  if (!detail::is_point_to_point(call.kind)) {
+    call.cause = detail::current_cause_facts();
+  }
   if (impl.logs()->empty() || detail::Unrecorded::active()) {
     return submit_in_flight(impl, std::move(call));
   }

@@ -35,6 +35,7 @@ struct DeviceMesh::State {
   std::map<std::vector<int64_t>, Communicator> along_several;
   Communicator whole;
   const size_t hash;
+  std::shared_ptr<State> root;  // what it was cut from; none: it is one
 };
 
 namespace {
@@ -218,6 +219,10 @@ DeviceMesh DeviceMesh::with_shape(MeshShape shape) const {
       state_->device_type, std::move(shape), state_->world));
 }
 
+DeviceMesh detail::root_of(const DeviceMesh& mesh) {
+  return mesh.state_->root ? DeviceMesh(mesh.state_->root) : mesh;
+}
+
 DeviceMesh DeviceMesh::operator[](const std::string& dim) const {
   return slice({dim});
 }
@@ -235,7 +240,9 @@ DeviceMesh DeviceMesh::slice(const std::vector<std::string>& dims) const {
                              ? world().rank()
                              : state_->shape.rank_at(std::vector<int64_t>(
                                    static_cast<size_t>(ndim()), 0));
-  return with_shape(state_->shape.slice(indices, member));
+  DeviceMesh part = with_shape(state_->shape.slice(indices, member));
+  part.state_->root = state_->root ? state_->root : state_;
+  return part;
 }
 
 DeviceMesh DeviceMesh::flatten(

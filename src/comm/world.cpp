@@ -12,6 +12,7 @@
 #include "comm/engine/simulated/simulated_world.h"
 #include "comm/engine/threads.h"
 #include "comm/launch.h"
+#include "comm/uncaught.h"
 
 namespace tessera {
 namespace {
@@ -27,7 +28,7 @@ void check_deadline(std::chrono::milliseconds deadline, const char* call) {
 void check_engine(Engine engine, const char* call) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       engine != Engine::kNccl, call,
-      ": this build has no engine 'nccl'; it has: threads, mpi, c10d, "
+      ": this build has no engine 'nccl'; it has: threads, gloo, mpi, "
       "simulated");
 }
 
@@ -59,6 +60,23 @@ void check_no_rank(const char* call) {
       outer == nullptr, call, ", rank ", outer->rank(),
       ": a rank cannot start ranks of its own; use World::communicator(ranks) "
       "or split() for smaller groups");
+}
+
+// A program that names an engine must not run without it in silence.
+void check_engine_of_lone_rank() {
+  const std::string engine = detail::environment("TESSERA_ENGINE");
+  const bool known = engine.empty() || engine == "threads" ||
+                     engine == "gloo" || engine == "mpi" ||
+                     engine == "simulated";
+  TORCH_CHECK_VALUE(
+      known,
+      "init: TESSERA_ENGINE must be threads, gloo, mpi or simulated; got '",
+      engine, "'");
+  TORCH_CHECK_VALUE(
+      engine != "gloo" && engine != "mpi", "init: TESSERA_ENGINE is ", engine,
+      ", but nothing has started this process as one of several; start it with "
+      "tessera run --engine ",
+      engine, ", mpirun or torchrun, or unset TESSERA_ENGINE");
 }
 
 // For the library's own tests: run_ranks() on the processes of a job.
@@ -147,6 +165,7 @@ std::shared_ptr<detail::WorldImpl> detail::this_rank() {
   if (auto process = asked == 0 ? current_process_world() : nullptr) {
     return process;
   }
+  check_engine_of_lone_rank();
   return lone_rank();
 }
 
@@ -219,7 +238,11 @@ void run_simulated(
   detail::run_simulated_rank(which, body);
 }
 
-void run(const std::function<void()>& body) {
+namespace {
+
+// Runs the body where the launcher says; `who` becomes this rank, where the
+// message of an error would not name it.
+void run_as_launched(const std::function<void()>& body, std::string& who) {
   const int64_t asked = thread_ranks_asked_for();
   if (asked > 0) {
     return run_ranks(static_cast<int>(asked), body);
@@ -227,10 +250,25 @@ void run(const std::function<void()>& body) {
   TORCH_CHECK_VALUE(body != nullptr, "run: the body is empty");
   if (detail::current_simulated_rank() == nullptr) {
     if (const auto process = detail::this_process()) {
+      who = "rank " + std::to_string(process->rank()) + " of " +
+            std::to_string(process->size());
       return detail::run_as_process(*process, body);
     }
+    check_engine_of_lone_rank();
   }
   body();
+}
+
+}  // namespace
+
+void run(const std::function<void()>& body) {
+  std::string who;
+  try {
+    run_as_launched(body, who);
+  } catch (...) {
+    detail::report_if_uncaught(std::current_exception(), who);
+    throw;
+  }
 }
 
 int64_t rank() {

@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <tensor/several_meshes.h>
 #include <tessera/tensor/dtensor.h>
 
 namespace tessera {
@@ -41,18 +42,32 @@ class TotalNorm {
   }
 
   at::Tensor take() const {
+    std::vector<DeviceMesh> meshes;
+    for (const Group& group : groups_) {
+      if (group.mesh) {
+        meshes.push_back(*group.mesh);
+      }
+    }
     at::Tensor total;
     for (const Group& group : groups_) {
-      const at::Tensor whole =
-          group.mesh ? full_tensor(
-                           from_local(group.sum, *group.mesh, group.placements))
-                     : group.sum;
-      total = total.defined() ? merged(total, whole) : whole;
+      const at::Tensor sum = group.mesh ? whole_sum(group, meshes) : group.sum;
+      total = total.defined() ? merged(total, sum) : sum;
     }
     return !total.defined() || is_infinite() ? total : total.pow(1 / p_);
   }
 
  private:
+  // Ranks outside of a mesh, which are on another one, hear of its sum.
+  static at::Tensor whole_sum(
+      const Group& group, const std::vector<DeviceMesh>& meshes) {
+    const at::Tensor sum = from_local(
+        group.sum, *group.mesh, group.placements,
+        {.shape = std::vector<int64_t>()});
+    const DeviceMesh all = detail::common_mesh(meshes);
+    const bool all_know = detail::root_of(*group.mesh).size() == all.size();
+    return all_know ? full_tensor(sum) : to_local(detail::value_on(sum, all));
+  }
+
   bool is_infinite() const { return std::isinf(p_); }
   ReduceOp reduction() const {
     return is_infinite() ? ReduceOp::kMax : ReduceOp::kSum;
@@ -85,13 +100,21 @@ class TotalNorm {
   std::vector<Group> groups_;
 };
 
-void check_is_here(const at::Tensor& gradient) {
+// A rank that no mesh holds cannot take part: the others do not know of it.
+void check_is_here(const std::vector<at::Tensor>& parameters) {
+  const DTensorSpec* outside = nullptr;
+  bool inside = false;
+  for (const at::Tensor& parameter : parameters) {
+    if (parameter.grad().defined() && is_dtensor(parameter.grad())) {
+      const DTensorSpec& layout = spec(parameter.grad());
+      inside = inside || layout.has_shard();
+      outside = layout.has_shard() ? outside : &layout;
+    }
+  }
   TORCH_CHECK_VALUE(
-      !is_dtensor(gradient) || spec(gradient).has_shard(),
-      "clip_grad_norm: this rank is outside of ",
-      to_string(spec(gradient).mesh()),
-      ", on which a gradient is; clip the parameters of each mesh on its own "
-      "ranks");
+      inside || outside == nullptr, "clip_grad_norm: this rank is outside of ",
+      to_string(outside->mesh()),
+      ", on which the gradients are; clip them on its own ranks");
 }
 
 // A gradient that was kept Partial is summed up first, in place of the old one.
@@ -113,11 +136,7 @@ at::Tensor clip_grad_norm(
   const at::NoGradGuard no_grad;
   TotalNorm norm(options.norm_type);
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : parameters) {
-    if (parameter.grad().defined()) {
-      check_is_here(parameter.grad());
-    }
-  }
+  check_is_here(parameters);
   for (const at::Tensor& parameter : parameters) {
     if (parameter.grad().defined()) {
       reduce(parameter);

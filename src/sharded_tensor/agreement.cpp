@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include <ATen/ops/empty.h>
+#include <base/copy_bytes.h>
 #include <base/hash.h>
+#include <comm/call_cause.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/errors.h>
 
@@ -77,9 +79,7 @@ thread_local Agreed t_agreed;
 
 at::Tensor as_bytes(const void* data, size_t size) {
   at::Tensor bytes = at::empty({static_cast<int64_t>(size)}, at::kByte);
-  if (size > 0) {
-    std::memcpy(bytes.mutable_data_ptr(), data, size);
-  }
+  base::copy_bytes(bytes.mutable_data_ptr(), data, size);
   return bytes;
 }
 
@@ -118,6 +118,7 @@ std::vector<Agreement::Vote> Agreement::vote(int64_t length) const {
   if (votes.size() > 1) {
     const auto size = static_cast<int64_t>(votes.size() * sizeof(Vote));
     const at::Tensor all = at::empty({size}, at::kByte);
+    const Unlabelled different_calls_are_reported_here;
     group_.communicator().all_gather(all, as_bytes(&mine, sizeof(Vote)));
     std::memcpy(votes.data(), all.const_data_ptr(), all.nbytes());
   }

@@ -6,8 +6,9 @@
 
 namespace tessera::detail {
 
-/// Throws on every rank of the mesh when dtype, global shape or layout differ
-/// between ranks, or when shards that should be equal are not.
+/// Throws on every rank of the mesh when dtype, global shape, strides, layout
+/// or requires_grad differ between ranks, or when shards that should be equal
+/// are not.
 void check_agreement(const at::Tensor& local, const SpecPtr& spec);
 
 }  // namespace tessera::detail

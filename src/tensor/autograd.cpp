@@ -207,7 +207,7 @@ at::Tensor from_local(
       detail::local_gradient("from_local", *spec, options.grad_placements);
   const detail::CallCause cause("from_local", &mesh);
   if (options.run_check && spec->has_shard()) {
-    detail::check_agreement(here.detach(), spec);
+    detail::check_agreement(here, spec);
   }
   at::Tensor shard =
       spec->has_shard() ? here.detach() : at::empty({0}, here.options());
@@ -296,6 +296,74 @@ at::Tensor redistributed(
   return result;
 }
 
+// Note [Sub-meshes]
+// Ranks name different meshes when each names the slice that holds it. Every
+// slice then gets a copy of the tensor: it is made whole in the dims that the
+// slice has not, and these are dropped. The other way round, the copies of all
+// slices, which are equal, become one tensor that is replicated in those dims.
+
+// Returns the dims of a mesh that a slice of it has; nothing where it is none.
+std::optional<std::vector<size_t>> dims_of_slice(
+    const DeviceMesh& slice, const DeviceMesh& mesh) {
+  const auto& names = mesh.dim_names();
+  if (names.empty() || slice.ndim() >= mesh.ndim() || !mesh.coordinate() ||
+      detail::root_of(slice) != detail::root_of(mesh)) {
+    return std::nullopt;
+  }
+  std::vector<size_t> dims;
+  for (const std::string& name : slice.dim_names()) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) {
+      return std::nullopt;
+    }
+    dims.push_back(static_cast<size_t>(found - names.begin()));
+  }
+  return mesh.slice(slice.dim_names()) == slice ? std::optional(dims)
+                                                : std::nullopt;
+}
+
+Placements placements_in(
+    const DeviceMesh& mesh, const std::vector<size_t>& dims,
+    const Placements& of_slice) {
+  Placements all(static_cast<size_t>(mesh.ndim()), Replicate());
+  for (size_t i = 0; i < dims.size(); ++i) {
+    all[dims[i]] = of_slice[i];
+  }
+  return all;
+}
+
+// The same shard as that of another mesh.
+at::Tensor shown_on(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements) {
+  const DTensorSpec& source = spec_of(tensor);
+  return from_local(
+      to_local(tensor), mesh, placements,
+      {.shape = source.shape(), .stride = source.strides()});
+}
+
+// Returns the tensor on a slice of its mesh, or on the mesh that its own is a
+// slice of; nothing where neither is so.
+at::Tensor redistributed_to_relative(
+    const at::Tensor& tensor, const DeviceMesh& mesh,
+    const Placements& placements, const RedistributeOptions& options) {
+  const DeviceMesh from = spec_of(tensor).mesh();
+  if (const auto dims = dims_of_slice(mesh, from)) {
+    return shown_on(
+        redistributed(
+            tensor, from, placements_in(from, *dims, placements), options),
+        mesh, placements);
+  }
+  if (const auto dims = dims_of_slice(from, mesh)) {
+    return redistributed(
+        shown_on(
+            tensor, mesh,
+            placements_in(mesh, *dims, spec_of(tensor).placements())),
+        mesh, placements, options);
+  }
+  return {};
+}
+
 }  // namespace
 
 at::Tensor redistribute(
@@ -315,7 +383,10 @@ at::Tensor redistribute(
   }
   check_world(source, mesh);
   const detail::CallCause cause("redistribute", &mesh);
-  return redistributed(tensor, mesh, placements, options);
+  at::Tensor relative =
+      redistributed_to_relative(tensor, mesh, placements, options);
+  return relative.defined() ? relative
+                            : redistributed(tensor, mesh, placements, options);
 }
 
 at::Tensor full_tensor(

@@ -15,6 +15,7 @@
 #include <tensor/parameter_use.h>
 #include <tensor/random/plain.h>
 #include <tensor/random/table.h>
+#include <tensor/several_meshes.h>
 #include <tensor/strict.h>
 #include <tensor/typed_call.h>
 #include <tensor/ways.h>
@@ -64,6 +65,15 @@ bool may_take_plain(const OpTraits& traits, const OpCall& call) {
          is_sharded(call.argument(0).toTensor());
 }
 
+// Of one argument these read the sizes or the dtype, which every rank knows, so
+// a plain and a sharded tensor may meet. The result is what the other one is.
+bool takes_form_only(const OpCall& call) {
+  const std::string& name = call.op().operator_name().name;
+  return name == "aten::is_same_size" || name == "aten::expand_as" ||
+         name == "aten::view_as" || name == "aten::reshape_as" ||
+         name == "aten::type_as";
+}
+
 void run_slowly(
     const OpCall& call, const OpTraits& traits, const Decision& decision) {
   const DeviceMesh mesh = *call.mesh();  // the stack is about to change
@@ -107,7 +117,7 @@ void watch_leaves(const OpCall& call) {
 // Checks a call that was not met before, and decides it.
 DecisionPtr decide_checked(const OpCall& call, const OpTraits& traits) {
   call.check_one_mesh();
-  if (!may_take_plain(traits, call)) {
+  if (!may_take_plain(traits, call) && !takes_form_only(call)) {
     call.check_no_mix();
   }
   TORCH_INTERNAL_ASSERT(
@@ -146,6 +156,9 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
     }
   }
   if (!decision) {
+    if (meets_on_several_meshes(call)) {
+      return run_on_several_meshes(call);
+    }
     decision = decide_checked(call, traits);
     if (key && key->is_complete()) {
       mine.cache.insert(*key, decision, key->specs(call));
@@ -204,10 +217,15 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   if (traits.special != nullptr) {
     return traits.special(call);
   }
-  call.check_one_mesh();
-  if (!read_values(call, traits)) {
+  if (!meets_on_several_meshes(call)) {
+    call.check_one_mesh();
+  }
+  const DeviceMesh mesh = *call.mesh();  // the arguments are about to change
+  const bool form_only = takes_form_only(call);
+  if (!read_values(call, traits) && !form_only) {
     call.check_no_mix();
   }
+  const bool is_inner = PlainIsReplicated::active();
   PlainIsReplicated depth;
   std::optional<OperationDraws> draws;
   if (traits.is_random) {
@@ -217,6 +235,14 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
     }
   }
   op.callBoxedForDispatchKey(DispatchKey::CompositeImplicitAutograd, *stack);
+  if (!is_inner && !form_only && !op.schema().is_mutable()) {
+    const size_t results = op.schema().returns().size();
+    for (size_t i = stack->size() - results; i < stack->size(); ++i) {
+      map_tensors((*stack)[i], [&](const at::Tensor& t) {
+        return as_replicated(t, mesh);
+      });
+    }
+  }
 }
 
 // Operators without an autograd kernel pass through here; a late one gets its
@@ -374,6 +400,14 @@ class Registry {
 };
 
 }  // namespace
+
+at::Tensor as_replicated(const at::Tensor& result, const DeviceMesh& mesh) {
+  if (!result.defined() || is_sharded(result)) {
+    return result;
+  }
+  return from_local(
+      result, mesh, Placements(static_cast<size_t>(mesh.ndim()), Replicate()));
+}
 
 std::atomic<bool> has_late_operators{true};
 

@@ -3,6 +3,9 @@
 
 #include <atomic>
 
+#include <ATen/core/Tensor.h>
+#include <tensor/spec_fwd.h>
+
 namespace tessera::detail {
 
 /// Set until the first registration, and when an operator has been defined.
@@ -28,5 +31,10 @@ class PlainIsReplicated {
   PlainIsReplicated& operator=(const PlainIsReplicated&) = delete;
   static bool active();
 };
+
+/// Returns a result of ATen's own decomposition as a sharded tensor. A plain
+/// one was made there, of values that all ranks read, and is equal on all of
+/// them.
+at::Tensor as_replicated(const at::Tensor& result, const DeviceMesh& mesh);
 
 }  // namespace tessera::detail

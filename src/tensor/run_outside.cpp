@@ -202,6 +202,16 @@ class ResultPlacements {
   DecisionPtr decision_;
 };
 
+// Views are used as what they show, see Note [Styles without hooks]: C++ layers
+// multiply with weight.t().
+std::shared_ptr<const ParameterUse> use_of_views(
+    const OpCall& call, const OpTraits& traits) {
+  const bool shows = traits.is_view && call.size() > 0 &&
+                     call.argument(0).isTensor() &&
+                     is_sharded(call.argument(0).toTensor());
+  return shows ? moving_meta_of(call.argument(0).toTensor()).use : nullptr;
+}
+
 void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   const DeviceMesh mesh = *call.mesh();
   const c10::Device device(mesh.device_type());
@@ -215,6 +225,7 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
     return traits.decomposition->run(call);
   }
   const ResultPlacements placements(call, traits);
+  const std::shared_ptr<const ParameterUse> use = use_of_views(call, traits);
   const std::vector<at::Tensor> written = call.written();
   const std::vector<at::Tensor> values =
       may_compute ? run_for_shapes_or_values(call) : run_on_meta(call);
@@ -228,8 +239,12 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   }
   call.map_results(
       written, [&](const at::Tensor& t, size_t result, size_t element) {
-        return wrap_without_data(
+        const at::Tensor made = wrap_without_data(
             spec_outside(t, mesh, placements.of(t, result, element)), device);
+        if (use) {
+          take_use(made, use);
+        }
+        return made;
       });
 }
 

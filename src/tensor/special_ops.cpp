@@ -23,6 +23,13 @@ void same_kernel(const OpCall& call) {
   call.finish(call.argument(0).toTensor());
 }
 
+// Whether a source overlaps what it is written to differs between ranks, and
+// LibTorch's copy_() refuses it; so no rank's does.
+at::Tensor apart_from(const at::Tensor& local, const at::Tensor& source) {
+  return source.defined() && source.is_alias_of(local) ? source.clone()
+                                                       : source;
+}
+
 // Writes `value`, plain and whole, or sharded in any way, into a shard.
 void copy_into(const at::Tensor& self, const at::Tensor& value) {
   const DTensorSpec& spec = spec_of(self);
@@ -45,11 +52,12 @@ void copy_into(const at::Tensor& self, const at::Tensor& value) {
                                : moving_meta_of(value).spec;
     const at::Tensor shard =
         converts ? fresh_local(value).to(spec.dtype()) : fresh_local(value);
-    local.copy_(move_shard(shard, *source, spec.placements()));
+    local.copy_(
+        apart_from(local, move_shard(shard, *source, spec.placements())));
   } else {
     const at::Tensor whole =
         is_sharded(value) ? replicated_value(value) : value;
-    local.copy_(cut_shard(whole.expand(self.sizes()), spec));
+    local.copy_(apart_from(local, cut_shard(whole.expand(self.sizes()), spec)));
   }
   after_write(self);
 }

@@ -226,15 +226,38 @@ class TypedComposite<R(A...)> final : public c10::OperatorKernel {
     if (traits.special == nullptr && !traits.is_random &&
         !traits.reads_values && are_on_one_mesh(arguments...)) {
       mine.count_typed(1);
-      const PlainIsReplicated depth;
-      return op_.redispatch(
-          c10::DispatchKeySet(kUnusedKey), std::forward<A>(arguments)...);
+      if constexpr (std::is_same_v<R, at::Tensor>) {
+        at::Tensor result = decompose(arguments...);
+        return is_sharded(result) || PlainIsReplicated::active()
+                   ? result
+                   : as_replicated(result, mesh_of(arguments...));
+      } else {
+        return decompose(arguments...);
+      }
     }
     return c10::impl::BoxedKernelWrapper<R(A...)>::call(
         boxed_, op_, keys, std::forward<A>(arguments)...);
   }
 
  private:
+  R decompose(std::remove_reference_t<A>&... arguments) {
+    const PlainIsReplicated depth;
+    return op_.redispatch(
+        c10::DispatchKeySet(kUnusedKey), static_cast<A>(arguments)...);
+  }
+
+  // Of the first sharded argument; there is one.
+  static DeviceMesh mesh_of(const std::remove_cvref_t<A>&... arguments) {
+    const DeviceMesh* mesh = nullptr;
+    (for_each_typed(
+         arguments,
+         [&](const at::Tensor& t) {
+           mesh = is_sharded(t) ? &spec_of(t).mesh() : mesh;
+         }),
+     ...);
+    return *mesh;
+  }
+
   // Tells whether nothing is left to check.
   static bool are_on_one_mesh(const std::remove_cvref_t<A>&... arguments) {
     const DeviceMesh* mesh = nullptr;

@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-from command_line import PROBE, environment
+from command_line import PROBE, call, environment
 from run_on_engines import ENGINES, MPIRUN, PROCESSES, on, run, shell
 
 
@@ -28,6 +28,30 @@ class FailureTest(unittest.TestCase):
                              rf"\[{survivor}\] .*rank 1 failed: planted failure")
         self.assertRegex(done.stderr,
                          r"tessera run: ranks? [012 ]*exited with status 3")
+
+    @on(ENGINES)
+    def test_an_exception_that_leaves_main_is_one_message_per_rank(self, engine):
+        done = run(engine, PROBE, "uncaught", "1")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"tessera: .*planted failure.*rank 1 of 3")
+        for word in ("terminate called", "what()", "frame #", "Exception raised from"):
+            self.assertNotIn(word, done.stderr)
+        said = [line for line in done.stderr.splitlines() if "tessera: " in line]
+        self.assertLessEqual(len(said), 1 if engine == "threads" else 3, done.stderr)
+
+    def test_a_backtrace_is_there_for_who_asks(self):
+        done = call([PROBE, "uncaught", "0"], environment(TESSERA_BACKTRACE="1"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("Exception raised from", done.stderr)
+
+    def test_an_engine_that_is_not_there_is_an_error(self):
+        for name, words in (("foo", "must be threads, gloo, mpi or simulated; got 'foo'"),
+                            ("gloo", "nothing has started this process as one of several"),
+                            ("mpi", "nothing has started this process as one of several")):
+            with self.subTest(engine=name):
+                done = call([PROBE], environment(TESSERA_ENGINE=name))
+                self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+                self.assertIn(words, done.stderr)
 
     @on(PROCESSES)
     def test_a_rank_that_exits_is_the_exit_code(self, engine):

@@ -10,12 +10,11 @@ using testing::close;
 using testing::distinct;
 using testing::expect_equal_gradients;
 using testing::i64;
+using testing::kAll;
 using testing::Mlp;
 using testing::same;
 using testing::sequential_mlp;
 using testing::set_values;
-
-const std::vector<int64_t> kAll = {0, 1, 2, 3};
 
 // A collection of bags in a ModuleList, as recommenders have them.
 struct BagsImpl : torch::nn::Module {
@@ -110,6 +109,21 @@ TEST(TestCustomSharder, test_custom_sharder_errors) {
         shard_module(
             model, {.plan = {{"table", sharder}, {"table.bags", sharder}}}));
     EXPECT_EQ(model->named_children()["table"]->as<ShardedBagsImpl>(), nullptr);
+  });
+}
+
+TEST(TestShardingPlan, EntriesAreAddedByPath) {
+  run_ranks(4, [] {
+    Mlp model(4, 8, 4);
+    ShardingPlan plan;
+    plan.plan["fc1.weight"] = chunks(0, kAll);
+    shard_module(model, plan);
+    EXPECT_TRUE(is_dtensor(model->named_parameters()["fc1.weight"]));
+    Mlp other(4, 8, 4);
+    plan.plan["fc2.weight"];
+    EXPECT_THROWN(
+        c10::TypeError, "is neither a ShardingSpec nor a Sharder",
+        shard_module(other, plan));
   });
 }
 

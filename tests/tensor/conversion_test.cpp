@@ -235,6 +235,37 @@ TEST(FromLocal, RunCheckReportsDifferencesOnEveryRank) {
     EXPECT_ERROR(
         "rank 2 has f32",
         from_local(other, mesh, {Shard(0), Replicate()}, {.run_check = true}));
+    const auto leaf = good.clone().set_requires_grad(rank() == 3);
+    EXPECT_ERROR(
+        "rank 3 has f64[4, 2] S(0) R @ mesh(2, 2), strides [2, 1], requires "
+        "grad; pass the same",
+        from_local(leaf, mesh, {Shard(0), Replicate()}, {.run_check = true}));
+    const std::vector<int64_t> stride =
+        rank() == 1 ? std::vector<int64_t>{1, 4} : std::vector<int64_t>{2, 1};
+    EXPECT_ERROR(
+        "rank 1 has f64[4, 2] S(0) R @ mesh(2, 2), strides [1, 4]",
+        from_local(
+            good, mesh, {Shard(0), Replicate()},
+            {.run_check = true,
+             .shape = std::vector<int64_t>{4, 2},
+             .stride = stride}));
+  });
+}
+
+// The text of such a spec is longer than 511 bytes, and differs at its end.
+TEST(FromLocal, RunCheckReadsLongSpecsToTheirEnd) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2});
+    std::vector<int64_t> shape(200, 1);
+    shape[0] = 2;
+    shape.back() = rank() == 0 ? 3 : 4;
+    std::vector<int64_t> local = shape;
+    local[0] = 1;
+    EXPECT_ERROR(
+        "the ranks mean different tensors",
+        from_local(
+            at::zeros(local), mesh, {Shard(0)},
+            {.run_check = true, .shape = shape}));
   });
 }
 

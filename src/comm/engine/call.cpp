@@ -158,7 +158,8 @@ CallFacts facts_of(const CollectiveCall& call, int64_t other) {
       .reduce_op = is_reduction(call.kind) ? call.reduce_op : ReduceOp::kSum,
       .peer = has_root(call.kind) ? call.peer : -1,
       .tag = is_point_to_point(call.kind) ? call.tag : 0,
-      .stamp = call.stamp};
+      .stamp = call.stamp,
+      .cause = call.cause};
   if (!call.sample().defined()) {
     return facts;
   }
@@ -177,6 +178,12 @@ CallFacts facts_of(const CollectiveCall& call, int64_t other) {
   facts.numel = same_numel ? call.sample().numel() : 0;
   return facts;
 }
+
+namespace {
+std::string name_of(const CauseFacts& cause) {
+  return cause.label == 0 ? "a collective of its own" : cause.name.data();
+}
+}  // namespace
 
 std::string disagreement(const CallFacts& a, const CallFacts& b) {
   if (a.kind != b.kind && !is_point_to_point(a.kind)) {
@@ -210,7 +217,15 @@ std::string disagreement(const CallFacts& a, const CallFacts& b) {
   if (a.counts != b.counts || a.gives != b.takes || a.takes != b.gives) {
     return "the counts";
   }
-  return a.numel == b.numel ? "" : "the number of elements";
+  if (a.numel != b.numel) {
+    return "the number of elements";
+  }
+  if (a.cause.label != b.cause.label) {
+    return c10::str(
+        "what they communicate for (", name_of(a.cause), " and ",
+        name_of(b.cause), "; every rank must make the same calls)");
+  }
+  return "";
 }
 
 namespace {

@@ -3,6 +3,7 @@
 // ranks and logs all print it with describe().
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <iosfwd>
 #include <string>
@@ -36,6 +37,14 @@ struct RandomStamp {
   friend bool operator==(const RandomStamp&, const RandomStamp&) = default;
 };
 
+/// What leads to a call: an operator, or a function of ours; equal on all
+/// ranks, so that two calls that happen to have equal counts are not taken for
+/// one.
+struct CauseFacts {
+  uint64_t label = 0;              // a hash of the name, equal in every build
+  std::array<char, 40> name = {};  // its beginning, for errors
+};
+
 /// What one rank passes to one collective, after check_call().
 ///
 /// Counts are elements per group rank, with one entry per rank where the kind
@@ -61,6 +70,7 @@ struct CollectiveCall {
   int64_t tag = 0;
   const std::vector<Pieces>* pulls = nullptr;  // outlives the call
   RandomStamp stamp = {};  // must agree between ranks, but for send and recv
+  CauseFacts cause = {};   // so must this
 
   /// Returns a tensor that tells dtype and device; undefined for a barrier.
   const at::Tensor& sample() const { return input.defined() ? input : output; }
@@ -123,6 +133,7 @@ struct CallFacts {
   int64_t peer = -1;
   int64_t tag = 0;
   RandomStamp stamp = {};
+  CauseFacts cause = {};
   int64_t numel = 0;    // where all ranks must have as many
   uint64_t counts = 0;  // a hash of the counts that all ranks must share
   int64_t gives = 0;    // all_to_all: to the other rank

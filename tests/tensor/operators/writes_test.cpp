@@ -92,5 +92,19 @@ TEST(Operators, ResizeCutTensorsAndKeepTheFirstElements) {
   });
 }
 
+// A shard may have one row of them, and another several.
+TEST(Writes, OverlappingRowsAreCopiedOnEveryRank) {
+  for (const int64_t rows : {5, 7, 8}) {
+    const at::Tensor whole = distinct({rows, 3});
+    at::Tensor want = whole.clone();
+    want.narrow(0, 0, rows - 1).copy_(whole.narrow(0, 1, rows - 1));
+    run_ranks(4, [&] {
+      const at::Tensor x = distribute_tensor(whole, mesh_of({4}), {Shard(0)});
+      x.narrow(0, 0, rows - 1).copy_(x.narrow(0, 1, rows - 1));
+      EXPECT_TRUE(close(x, want)) << rows;
+    });
+  }
+}
+
 }  // namespace
 }  // namespace tessera

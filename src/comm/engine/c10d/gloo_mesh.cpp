@@ -26,10 +26,8 @@ using Clock = std::chrono::steady_clock;
 
 // For ranks that are there: an address that is in the store answers at once.
 constexpr auto kConnectTimeout = std::chrono::seconds(10);
-// Longer than any deadline of ours: the engine ends waits.
-constexpr auto kWaitTimeout = std::chrono::hours(24);
 // How often an engine's question who is absent reaches the store.
-constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
+constexpr auto kConnectPollInterval = std::chrono::milliseconds(20);
 // Transfers travel under this tag, messages under those below.
 constexpr int kTransferTag = 0x3fffffff;
 
@@ -107,7 +105,7 @@ class GlooMesh final : public Wire,
     if (Clock::now() >= next_look_) {
       absent_ = store_->absent(size_);
       std::erase(absent_, place_);
-      next_look_ = Clock::now() + kBetweenLooks;
+      next_look_ = Clock::now() + kConnectPollInterval;
     }
     return absent_;
   }
@@ -238,7 +236,6 @@ class GlooMesh final : public Wire,
     options->devices = devices_;
     options->threads = 1;
     BackendPtr group = open_group(options);
-    group->setTimeout(kWaitTimeout);
     const Lock lock(mutex_);
     if (!closed_) {
       group_ = std::move(group);
@@ -265,7 +262,7 @@ class GlooMesh final : public Wire,
     try {
       for (const auto& legs : transfer.phases) {
         for (const WorkPtr& work : start(legs)) {
-          if (!work->wait()) {
+          if (!work->wait(kWaitTimeout)) {
             throw std::runtime_error(kClosed);
           }
         }

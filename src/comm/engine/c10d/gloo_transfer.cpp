@@ -61,7 +61,7 @@ void Message::start(::c10d::Backend& group) {
 
 void Message::wait() noexcept {
   try {
-    work_->wait() ? progress_.succeed() : progress_.fail(kClosed);
+    work_->wait(kWaitTimeout) ? progress_.succeed() : progress_.fail(kClosed);
   } catch (const std::exception& error) {
     progress_.fail(error.what());
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,6 +17,9 @@
 namespace tessera::detail {
 
 using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
+
+// Longer than any deadline: the engine ends waits, and says why.
+inline constexpr auto kWaitTimeout = std::chrono::hours(24 * 365);
 
 inline constexpr const char* kClosed =
     "the connections of the group are closed";
