@@ -59,5 +59,6 @@
 #include <tessera/tensor/operators.h>
 #include <tessera/tensor/predicted_time.h>
 #include <tessera/tensor/random.h>
+#include <tessera/tensor/replication_check.h>
 #include <tessera/tensor/strict_mode.h>
 #include <tessera/tensor/xla.h>

@@ -3,6 +3,7 @@
 
 #include <tessera/tensor/dtensor.h>
 #include <tessera/tensor/gradient_check.h>
+#include <tessera/tensor/replication_check.h>
 #include <tessera/tensor/strict_mode.h>
 
 #include "bindings.h"
@@ -63,6 +64,14 @@ a difference is the same error on all ranks.
                 ReplicaCheckOptions{.tolerance = tolerance});
           }),
           py::kw_only(), py::arg("tolerance") = 0.0);
+  bind_guard<ReplicationCheck>(module, "ReplicationCheck", R"doc(
+Inside `with`, plain tensors that enter a call with sharded ones, and parameters that are
+placed on a mesh, are compared over ranks; a difference is the same error on all ranks.
+
+>>> x = tessera.ones([2], mesh, "R")
+>>> with tessera.ImplicitReplication(), tessera.ReplicationCheck():
+...     y = x + torch.ones(2))doc")
+      .def(py::init<>());
   module.def(
       "_check_replicas",
       [](const std::vector<std::pair<std::string, at::Tensor>>& tensors,

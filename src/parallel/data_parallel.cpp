@@ -135,6 +135,9 @@ struct DataParallel::State {
     for_each_part(bucket, [](const at::Tensor& part, const at::Tensor& shard) {
       part.copy_(shard);
     });
+    if (!mesh.coordinate()) {
+      return;  // outside of the mesh there is nothing to add up
+    }
     const detail::CallCause cause("DataParallel", &mesh);
     bucket.work =
         mesh.communicator(dim).all_reduce_async(bucket.buffer, ReduceOp::kSum);

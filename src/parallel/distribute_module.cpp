@@ -1,10 +1,9 @@
 #include <tessera/parallel/distribute_module.h>
 
 #include <c10/util/Exception.h>
+#include <parallel/parameter_names.h>
 #include <tensor/optimizer_state.h>
 #include <tessera/tensor/dtensor.h>
-#include <tessera/tensor/gradient_check.h>
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 namespace tessera {
@@ -41,6 +40,7 @@ void distribute_state(
 void distribute_parameters(
     torch::nn::Module& module, const DeviceMesh& mesh,
     const PartitionFn& partition) {
+  detail::name_parameters(module);
   const auto place = [&](const std::string& name, torch::nn::Module& part) {
     if (partition) {
       partition(name, part, mesh);
@@ -57,11 +57,7 @@ void distribute_parameters(
        module.named_modules(/*name_prefix=*/"", /*include_self=*/false)) {
     place(part.key(), *part.value());
   }
-  for (const auto& parameter : module.named_parameters()) {
-    if (parameter.value().defined()) {
-      name_tensor(parameter.value(), parameter.key());
-    }
-  }
+  detail::name_parameters(module);  // those that `partition` has made
 }
 
 void distribute_optimizer(torch::optim::Optimizer& optimizer) {

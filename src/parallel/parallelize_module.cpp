@@ -1,6 +1,7 @@
 #include <tessera/parallel/parallelize_module.h>
 
 #include <parallel/mesh_dim.h>
+#include <parallel/parameter_names.h>
 #include <parallel/style_actions.h>
 #include <tensor/in_place.h>
 #include <tessera/parallel/distribute_module.h>
@@ -38,6 +39,7 @@ void parallelize_module(
       "parallelize_module", mesh, options.mesh_dim, "tp", mesh.ndim() - 1);
   const auto actions = detail::find_actions(module, mesh, dim, plan);
   check_convertible(module, mesh);
+  detail::name_parameters(module);
   for (const detail::StyleAction& action : actions) {
     make_dtensor_(action.parameter, mesh, action.placements);
     if (action.use) {

@@ -15,6 +15,7 @@
 #include <tensor/parameter_use.h>
 #include <tensor/random/plain.h>
 #include <tensor/random/table.h>
+#include <tensor/replication_check.h>
 #include <tensor/several_meshes.h>
 #include <tensor/strict.h>
 #include <tensor/typed_call.h>
@@ -27,13 +28,16 @@ namespace tessera {
 
 namespace {
 thread_local int replicate_depth = 0;
+thread_local int users_depth = 0;  // that of ImplicitReplication alone
 }  // namespace
 
 ImplicitReplication::ImplicitReplication() {
   ++replicate_depth;
+  ++users_depth;
 }
 ImplicitReplication::~ImplicitReplication() {
   --replicate_depth;
+  --users_depth;
 }
 
 namespace detail {
@@ -48,6 +52,10 @@ PlainIsReplicated::~PlainIsReplicated() {
 // their own in as composite kernels do.
 bool PlainIsReplicated::active() {
   return replicate_depth > 0 ||
+         torch::autograd::get_current_graph_task_id() != -1;
+}
+bool PlainIsReplicated::by_construction() {
+  return replicate_depth > users_depth ||
          torch::autograd::get_current_graph_task_id() != -1;
 }
 
@@ -114,11 +122,23 @@ void watch_leaves(const OpCall& call) {
   });
 }
 
+// Throws where the caller has mixed plain and sharded tensors. Where that is
+// allowed, the plain ones are compared if the user asks for it.
+void check_plain(const OpCall& call, bool may_mix) {
+  if (!may_mix) {
+    call.check_no_mix();
+  }
+  if (checks_replication() && !PlainIsReplicated::by_construction() &&
+      DryRun::current() == nullptr) {
+    check_replication(call);
+  }
+}
+
 // Checks a call that was not met before, and decides it.
 DecisionPtr decide_checked(const OpCall& call, const OpTraits& traits) {
   call.check_one_mesh();
-  if (!may_take_plain(traits, call) && !takes_form_only(call)) {
-    call.check_no_mix();
+  if (!takes_form_only(call)) {
+    check_plain(call, may_take_plain(traits, call));
   }
   TORCH_INTERNAL_ASSERT(
       call.mesh() != nullptr, call.op().operator_name(),
@@ -164,7 +184,7 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
       mine.cache.insert(*key, decision, key->specs(call));
     }
   } else if (!key->is_simple()) {
-    call.check_no_mix();
+    check_plain(call, /*may_mix=*/false);
   }
   watch_leaves(call);
   if (dry != nullptr) {
@@ -223,7 +243,7 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   const DeviceMesh mesh = *call.mesh();  // the arguments are about to change
   const bool form_only = takes_form_only(call);
   if (!read_values(call, traits) && !form_only) {
-    call.check_no_mix();
+    check_plain(call, /*may_mix=*/false);
   }
   const bool is_inner = PlainIsReplicated::active();
   PlainIsReplicated depth;

@@ -30,6 +30,9 @@ class PlainIsReplicated {
   PlainIsReplicated(const PlainIsReplicated&) = delete;
   PlainIsReplicated& operator=(const PlainIsReplicated&) = delete;
   static bool active();
+  /// Tells whether plain tensors are ATen's own, and so equal on all ranks,
+  /// rather than a user's who holds an ImplicitReplication.
+  static bool by_construction();
 };
 
 /// Returns a result of ATen's own decomposition as a sharded tensor. A plain

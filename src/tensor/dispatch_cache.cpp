@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include <c10/util/Exception.h>
+#include <tensor/replication_check.h>
 #include <tensor/ruled_call.h>
 #include <tensor/strides.h>
 
@@ -43,9 +44,13 @@ CallKey::CallKey(const OpCall& call, const OpTraits& traits) {
 }
 
 void CallKey::add_other(const at::Tensor& t) {
+  const auto is_compared = [&] {
+    return !t.unsafeGetTensorImpl()->is_wrapped_number() &&
+           checks_replication();
+  };
   if (!t.defined()) {
     add(kUndefined);
-  } else if (t.dim() == 0) {
+  } else if (t.dim() == 0 && !is_compared()) {
     add(kNumber | static_cast<uint64_t>(t.scalar_type()) << 8 |
         uint64_t{t.unsafeGetTensorImpl()->is_wrapped_number()} << 16 |
         static_cast<uint64_t>(t.device().type()) << 24);

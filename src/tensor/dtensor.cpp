@@ -10,6 +10,7 @@
 #include <comm/call_cause.h>
 #include <tensor/in_place.h>
 #include <tensor/movement.h>
+#include <tensor/replication_check.h>
 #include <tensor/sharded_impl.h>
 #include <tensor/strides.h>
 #include <tessera/layout/notation.h>
@@ -97,6 +98,15 @@ void check_source(const DTensorSpec& spec, const DistributeOptions& options) {
   }
 }
 
+// What is placed is one tensor, so all ranks should have it alike.
+void check_equal_values(
+    const char* call, const at::Tensor& tensor, const DeviceMesh& mesh) {
+  const std::string name =
+      tensor.name().empty() ? "the tensor" : "'" + tensor.name() + "'";
+  detail::check_replication(
+      std::string(call) + " on " + to_string(mesh), {{name, tensor}}, mesh);
+}
+
 bool has_layout(
     const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements) {
@@ -141,6 +151,9 @@ at::Tensor distribute_tensor(
   }
   const SpecPtr spec = spec_like(tensor, mesh, placements);
   check_source(*spec, options);
+  if (detail::checks_replication() && !options.src_data_rank) {
+    check_equal_values("distribute_tensor", tensor, mesh);
+  }
   c10::NoGradGuard no_grad;
   at::Tensor result = detail::wrap(make_shard(tensor, *spec, options), spec);
   result.set_requires_grad(tensor.requires_grad());
@@ -246,6 +259,9 @@ void make_dtensor_(
       kCall, tensor, mesh, placements,
       [&](const at::Tensor& value, const DTensorSpec& spec) {
         check_source(spec, options);
+        if (detail::checks_replication() && value.is_same(tensor)) {
+          check_equal_values(kCall, value, mesh);
+        }
         return make_shard(value, spec, options);
       });
 }

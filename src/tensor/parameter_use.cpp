@@ -11,6 +11,7 @@
 #include <tensor/dispatch.h>
 #include <tensor/dry_run.h>
 #include <tensor/loss_parallel.h>
+#include <tensor/replication_check.h>
 #include <tensor/wrapper.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>
@@ -145,6 +146,13 @@ at::Tensor as_sharded(
         "tessera::ImplicitReplication where it is equal on all ranks");
     placements[static_cast<size_t>(use.mesh_dim)] =
         target_in(use.plain_input, t, use);
+  }
+  const bool is_whole =
+      placements[static_cast<size_t>(use.mesh_dim)].is_replicate();
+  if (checks_replication() && is_whole &&
+      !PlainIsReplicated::by_construction()) {
+    check_replication(
+        use.name + " on " + to_string(mesh), {{"the input", t}}, mesh);
   }
   return from_local(t, mesh, placements);
 }

@@ -10,6 +10,7 @@ namespace {
 
 using testing::counting;
 using testing::expect_model;
+using testing::expect_model_outside;
 using testing::i64;
 using testing::mesh_of;
 using testing::Model;
@@ -114,6 +115,24 @@ TEST(Convnet, OnCutChannelsReducesOnce) {
           convnet(training, true), pieces, mesh_of({2}),
           {.forward = {{"all_reduce by redistribute", 1}}, .backward = {}});
     });
+  }
+}
+
+TEST(Convnet, HasTheSpecsOfMembersOutsideOfTheMesh) {
+  for (const bool training : {false, true}) {
+    SCOPED_TRACE(training);
+    Pieces pieces = convnet_pieces();
+    place(pieces, {{"input", "S(0)"}, {"targets", "S(0)"}});
+    expect_model_outside(convnet(training, false), pieces, {2});
+    expect_model_outside(convnet(training, false), pieces, {3});
+    place(
+        pieces, {{"input", "R"},
+                 {"targets", "R"},
+                 {"conv1.weight", "S(0)"},
+                 {"conv1.bias", "S(0)"},
+                 {"conv2.weight", "S(1)"}});
+    expect_model_outside(convnet(training, true), pieces, {2});
+    expect_model_outside(convnet(training, false), pieces, {3});
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include <harness/sharded_test.h>
+#include <harness/spec_trace.h>
 
 namespace tessera::testing {
 
@@ -99,6 +100,23 @@ inline void expect_model(
     EXPECT_TRUE(close(got, want, 1e-9));
     expect_gradients(cut, plain);
   }
+}
+
+/// Runs the model and its derivatives on a mesh that leaves ranks out, and
+/// expects that these make tensors of the specs that the members' have.
+inline void expect_model_outside(
+    const Model& model, const Pieces& pieces,
+    const std::vector<int64_t>& shape) {
+  expect_specs_of_members(
+      shape, {}, [&](const DeviceMesh& mesh, SpecTrace& trace) {
+        Tensors cut = cut_tensors(pieces, mesh);
+        for (int round = 0; round < 2; ++round) {
+          model(cut).backward();
+          for (const auto& [name, tensor] : cut) {
+            trace.note("gradient of " + name, tensor.grad());
+          }
+        }
+      });
 }
 
 /// Distinct values of a size that keeps models tame.

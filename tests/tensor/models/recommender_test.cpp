@@ -8,6 +8,7 @@ namespace {
 
 using testing::counting;
 using testing::expect_model;
+using testing::expect_model_outside;
 using testing::i64;
 using testing::mesh_of;
 using testing::Model;
@@ -87,6 +88,18 @@ TEST(Recommender, OfTablesCutByColumnsExchangesFeatures) {
                {"all_to_all by gradient of redistribute", 2},
                {"all_reduce by gradient of a leaf", 4}}});
     });
+  }
+}
+
+TEST(Recommender, HasTheSpecsOfMembersOutsideOfTheMesh) {
+  for (const int64_t mode : {kSumMode, kMeanMode}) {
+    for (const char* tables : {"S(0)", "S(1)"}) {
+      SCOPED_TRACE(tables);
+      Pieces pieces = recommender_pieces();
+      place(pieces, {{"user.table", tables}, {"item.table", tables}});
+      expect_model_outside(recommender(mode), pieces, {2});
+      expect_model_outside(recommender(mode), pieces, {3});
+    }
   }
 }
 

@@ -10,6 +10,7 @@ namespace {
 
 using testing::counting;
 using testing::expect_model;
+using testing::expect_model_outside;
 using testing::i64;
 using testing::mesh_of;
 using testing::Model;
@@ -187,6 +188,23 @@ TEST(TransformerBlock, OnATwoDimMeshDoesBoth) {
              {"all_reduce by gradient of redistribute", 2},
              {"all_reduce by gradient of a leaf", 20}}});
   });
+}
+
+TEST(TransformerBlock, HasTheSpecsOfMembersOutsideOfTheMesh) {
+  for (const bool math : {false, true}) {
+    SCOPED_TRACE(math ? "math" : "flash");
+    Pieces pieces = transformer_pieces();
+    place(pieces, {{"tokens", "S(0)"}, {"targets", "S(0)"}});
+    expect_model_outside(transformer(false, math), pieces, {2});
+    expect_model_outside(transformer(false, math), pieces, {3});
+    pieces = transformer_pieces();
+    place(pieces, kMegatron);
+    expect_model_outside(transformer(true, math), pieces, {2});
+    expect_model_outside(transformer(false, math), pieces, {2});
+    place(pieces, {{"words", "S(0)"}, {"head", "S(0)"}});
+    expect_model_outside(transformer(true, math), pieces, {2});
+    expect_model_outside(transformer(true, math), pieces, {3});
+  }
 }
 
 // One sum forward, where the row-parallel layer ends, and one backward, where
