@@ -205,6 +205,8 @@ class Decider {
     }
     drop_turns(self.target);
     decision_->views = layout.results;
+    decision_->viewed_width =
+        static_cast<int64_t>(c10::elementSize(ruled.call().self().dtype));
     decision_->local_arguments = layout.local_arguments;
     if (mesh_.coordinate() && !rule.local.empty()) {
       Layout shown(ruled.call().self().shape.vec(), mesh_shape(), self.target);
@@ -417,18 +419,23 @@ void MoveList::value(size_t argument, const at::Tensor& t) {
 
 void MoveList::copy(
     size_t argument, const at::Tensor& t, const Placements& target) {
-  if (!is_sharded(t)) {
-    return;
+  if (is_sharded(t)) {
+    fresh(argument, t);
+    copy(argument, moving_meta_of(t), target);
   }
-  if (const auto& cell = moving_meta_of(t).cell) {
-    for (const auto& known : cell->copies) {
+}
+
+void MoveList::copy(
+    size_t argument, const ShardedMeta& meta, const Placements& target) {
+  if (meta.cell) {
+    for (const auto& known : meta.cell->copies) {
       const std::shared_ptr<Copy> live = known.lock();
       if (live && live->spec->placements() == target) {
         refreshed_.insert(live.get());
       }
     }
   }
-  shard(argument, t, target);
+  add(argument, meta.spec, target, false);
 }
 
 void MoveList::shard(

@@ -110,7 +110,14 @@ struct Decision {
   /// How this rank runs its part; nullptr for the operator itself.
   LocalKernel kernel = nullptr;
   std::vector<Layout> layouts = {};  // of the operands, for the kernel
+  /// Bytes of an element of what views show.
+  int64_t viewed_width = 0;
 
+  /// Returns where an element of a view's results begins, which has `width`
+  /// bytes per element of its own.
+  ViewStart start_of_view(size_t element, int64_t width) const {
+    return {views[element].offset, width == viewed_width ? 0 : viewed_width};
+  }
   /// Returns the plan of an element of a return.
   const OutputPlan& output(size_t result, size_t element) const {
     const std::vector<OutputPlan>& plans = outputs[result];
@@ -177,6 +184,8 @@ class MoveList {
   void value(size_t argument, const at::Tensor& t);
   /// copy_of(t, target)
   void copy(size_t argument, const at::Tensor& t, const Placements& target);
+  /// copy_of(meta, target)
+  void copy(size_t argument, const ShardedMeta& meta, const Placements& target);
   /// move_shard(fresh_local(t), spec, target)
   void shard(size_t argument, const at::Tensor& t, const Placements& target);
   /// move_shard(...) of a result back to the placements of what is written

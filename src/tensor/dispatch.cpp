@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/alias.h>
 #include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 #include <comm/call_cause.h>
@@ -18,6 +19,8 @@
 #include <tensor/replication_check.h>
 #include <tensor/several_meshes.h>
 #include <tensor/strict.h>
+#include <tensor/strided_views.h>
+#include <tensor/strides.h>
 #include <tensor/typed_call.h>
 #include <tensor/ways.h>
 #include <tessera/tensor/dtensor.h>
@@ -77,9 +80,9 @@ bool may_take_plain(const OpTraits& traits, const OpCall& call) {
 // a plain and a sharded tensor may meet. The result is what the other one is.
 bool takes_form_only(const OpCall& call) {
   const std::string& name = call.op().operator_name().name;
-  return name == "aten::is_same_size" || name == "aten::expand_as" ||
-         name == "aten::view_as" || name == "aten::reshape_as" ||
-         name == "aten::type_as";
+  return name == "aten::is_same_size" || name == "aten::is_set_to" ||
+         name == "aten::expand_as" || name == "aten::view_as" ||
+         name == "aten::reshape_as" || name == "aten::type_as";
 }
 
 void run_slowly(
@@ -273,6 +276,19 @@ void autograd_fallback(
   op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
 }
 
+// A window that is the tensor itself is an alias of it, whose derivative moves
+// nothing either. Elements that share memory share their gradient, which only
+// the derivative of as_strided() knows.
+void as_strided_autograd(
+    const OperatorHandle& op, DispatchKeySet, Stack* stack) {
+  const OpCall call(op, stack);
+  const at::Tensor self = call.argument(0).toTensor();
+  if (shows_itself(call) && is_non_overlapping(self.sizes(), self.strides())) {
+    return call.finish(at::alias(self));
+  }
+  op.callBoxedForDispatchKey(DispatchKey::Autograd, *stack);
+}
+
 // set_data() asks, of which module->to() is made: a parameter keeps its use.
 bool shallow_copy_kernel(const at::Tensor& self, const at::Tensor& from) {
   keep_use(self, from);
@@ -348,6 +364,10 @@ class Registry {
         add_operator(*op);
       }
     }
+    handles_.push_back(dispatcher.registerImpl(
+        {"aten::as_strided", ""}, kShardedAutogradKey,
+        KernelFunction::makeFromBoxedFunction<&as_strided_autograd>(),
+        std::nullopt, nullptr, "tessera"));
     register_plain_random();
     register_use_kernels(handles_);
     // The dispatcher replays all known operators to a new listener.

@@ -34,6 +34,7 @@ at::Tensor without_data(const at::Tensor& t) {
   const ShardedMeta& meta = moving_meta_of(t);
   at::Tensor copy =
       wrap_without_data(meta.spec, t.device(), {meta.copy, meta.base});
+  copy.unsafeGetTensorImpl()->set_storage_offset(t.storage_offset());
   meta_of(copy).cell = meta.cell;
   if (t.requires_grad() && t.is_leaf()) {
     copy.set_requires_grad(true);

@@ -69,6 +69,9 @@ struct OpTraits {
   SpecialKernel special = nullptr;
   /// Not set where the special kernel moves nothing.
   SpecialMoves special_moves = nullptr;
+  /// Gives the results their specs on ranks without data, where they are not
+  /// those of a call of another kind.
+  SpecialKernel special_outside = nullptr;
 };
 
 /// The traits that a thread knows.

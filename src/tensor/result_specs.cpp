@@ -118,7 +118,12 @@ const WrapperForm& find_form(
       ", ", decision.reason, ": result ", result, " of this rank has shape ",
       local.sizes(), ", and ", to_string(*spec), " gives it ",
       shape_to_string(spec->local_shape()));
-  return decision.forms.set(result, element, WrapperForm(local, spec));
+  const ViewStart start =
+      decision.views.empty()
+          ? ViewStart()
+          : decision.start_of_view(
+                element, static_cast<int64_t>(local.element_size()));
+  return decision.forms.set(result, element, WrapperForm(local, spec, start));
 }
 
 }  // namespace tessera::detail

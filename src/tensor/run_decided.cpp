@@ -1,7 +1,5 @@
 // Runs a decided call: brings every tensor to its placements, runs this rank's
 // part, and gives results and what was written their own.
-#include <algorithm>
-
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
@@ -119,11 +117,11 @@ class Run {
     if (!is_sharded(t)) {
       return t;
     }
-    // Without a rule the call may read memory around the view (as_strided),
-    // which a copy of the view alone does not have.
+    // Without a rule the call may read memory around the view, which a copy of
+    // the view alone does not have.
     TORCH_CHECK_NOT_IMPLEMENTED(
         !plan.moves || traits_.rule.rule != nullptr ||
-            (!meta_of(t).base && !meta_of(t).copy) || stays_within(t),
+            (!meta_of(t).base && !meta_of(t).copy),
         call_.describe(),
         ": self is a view of a sharded tensor, and the memory around it is ",
         "not at hand; clone() the view first");
@@ -136,22 +134,6 @@ class Run {
       written_.push_back({t, value, &plan, plan.moves});
     }
     return value;
-  }
-
-  // Tells whether as_strided shows no element but those of `t`, counted in its
-  // own order: then a copy of the view will do.
-  bool stays_within(const at::Tensor& t) const {
-    if (call_.op().operator_name().name != "aten::as_strided" ||
-        !call_.argument(3).isNone() || !t.is_contiguous()) {
-      return false;
-    }
-    const auto shape = call_.argument(1).toDimVector();
-    const auto strides = call_.argument(2).toDimVector();
-    int64_t last = 0;
-    for (size_t d = 0; d < std::min(shape.size(), strides.size()); ++d) {
-      last += (shape[d] - 1) * strides[d];
-    }
-    return last < t.numel();
   }
 
   // The tensor's own memory where the result will have its placements.
@@ -348,11 +330,19 @@ class Run {
         ": the result is ", t.layout(),
         ", and sharded tensors are strided; apply the operator to "
         "full_tensor() or to_local()");
-    const SpecPtr spec =
-        form_of_result(decision_, call_.op(), result, element, t).spec();
-    return viewed_.defined() && is_sharded(viewed_) && returns_view(result)
-               ? wrap_view(t, spec, viewed_, copy_)
-               : wrap(t, spec);
+    const WrapperForm& form =
+        form_of_result(decision_, call_.op(), result, element, t);
+    if (!viewed_.defined() || !is_sharded(viewed_) || !returns_view(result)) {
+      return wrap(t, form.spec());
+    }
+    const ViewStart start = form.start();
+    const bool whole = form.is_whole();
+    at::Tensor view = wrap_view(t, form.spec(), viewed_, copy_);
+    // A whole shard has its own offset, and a copy of a view has none.
+    if (!decision_.views.empty() && (!whole || moving_meta_of(view).copy)) {
+      take_offset(view, start, viewed_);
+    }
+    return view;
   }
 
   bool returns_view(size_t result) const {

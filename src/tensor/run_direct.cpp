@@ -81,7 +81,9 @@ at::Tensor wrap_one(
   const WrapperForm& form =
       form_of_result(decision, call.op(), result, element, t);
   if (copy) {
-    return wrap_view(std::move(t), form.spec(), kept.viewed, copy);
+    at::Tensor view = wrap_view(std::move(t), form.spec(), kept.viewed, copy);
+    take_offset(view, form.start(), kept.viewed);
+    return view;
   }
   return kept.viewed.defined() ? wrap_view(std::move(t), form, kept.viewed)
                                : wrap(std::move(t), form);

@@ -30,6 +30,9 @@ std::vector<at::Tensor> run_for_shapes(const OpCall& call, StandIn with) {
       if (!t.defined()) {
         return t;
       }
+      if (!on_meta && !is_sharded(t) && !call.writes(i)) {
+        return t.cpu();  // a mask decides how many elements there are
+      }
       const auto options = at::TensorOptions(t.scalar_type())
                                .device(on_meta ? at::kMeta : at::kCPU);
       at::Tensor made = at::empty_strided(t.sizes(), t.strides(), options);
@@ -145,7 +148,7 @@ std::vector<at::Tensor> run_for_shapes_or_values(const OpCall& call) {
   for (const StandIn with : {StandIn::kMeta, StandIn::kOnes}) {
     try {
       return run_for_shapes(call, with);
-    } catch (const c10::Error&) {
+    } catch (const std::exception&) {  // Python may have a meta kernel too
       stack.resize(below);
       stack.insert(stack.end(), saved.begin(), saved.end());
     }
@@ -163,6 +166,18 @@ at::Tensor wrap_without_data(
         spec->shape(), spec->strides());
   }
   return t;
+}
+
+// Views are used as what they show, see Note [Styles without hooks]: C++ layers
+// multiply with weight.t().
+at::Tensor view_without_data(
+    const SpecPtr& spec, c10::Device device, const at::Tensor& source) {
+  at::Tensor view = wrap_without_data(spec, device, {nullptr, root_of(source)});
+  if (const auto& use = moving_meta_of(source).use) {
+    take_use(view, use);
+  }
+  follow_source(view, source);
+  return view;
 }
 
 namespace {
@@ -195,6 +210,13 @@ class ResultPlacements {
     return cut ? common_->placements() : replicated(mesh_);
   }
 
+  ViewStart start(const at::Tensor& t, size_t element) const {
+    return decision_ && !decision_->views.empty()
+               ? decision_->start_of_view(
+                     element, static_cast<int64_t>(t.element_size()))
+               : ViewStart();
+  }
+
  private:
   const DeviceMesh mesh_;
   std::optional<Placements> drawn_;
@@ -202,14 +224,12 @@ class ResultPlacements {
   DecisionPtr decision_;
 };
 
-// Views are used as what they show, see Note [Styles without hooks]: C++ layers
-// multiply with weight.t().
-std::shared_ptr<const ParameterUse> use_of_views(
-    const OpCall& call, const OpTraits& traits) {
+// The tensor that the results are views of, if any.
+at::Tensor source_of_views(const OpCall& call, const OpTraits& traits) {
   const bool shows = traits.is_view && call.size() > 0 &&
                      call.argument(0).isTensor() &&
                      is_sharded(call.argument(0).toTensor());
-  return shows ? moving_meta_of(call.argument(0).toTensor()).use : nullptr;
+  return shows ? call.argument(0).toTensor() : at::Tensor();
 }
 
 void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
@@ -220,12 +240,15 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
     skip_random(call);
   }
   check_returns_tensors(call);
+  if (traits.special_outside != nullptr) {
+    return traits.special_outside(call);
+  }
   if (!has_own_way(call, traits) &&
       decide(call, traits)->way == Way::kByOthers) {
     return traits.decomposition->run(call);
   }
   const ResultPlacements placements(call, traits);
-  const std::shared_ptr<const ParameterUse> use = use_of_views(call, traits);
+  const at::Tensor source = source_of_views(call, traits);
   const std::vector<at::Tensor> written = call.written();
   const std::vector<at::Tensor> values =
       may_compute ? run_for_shapes_or_values(call) : run_on_meta(call);
@@ -239,12 +262,14 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   }
   call.map_results(
       written, [&](const at::Tensor& t, size_t result, size_t element) {
-        const at::Tensor made = wrap_without_data(
-            spec_outside(t, mesh, placements.of(t, result, element)), device);
-        if (use) {
-          take_use(made, use);
+        const SpecPtr spec =
+            spec_outside(t, mesh, placements.of(t, result, element));
+        if (!source.defined()) {
+          return wrap_without_data(spec, device);
         }
-        return made;
+        const at::Tensor view = view_without_data(spec, device, source);
+        take_offset(view, placements.start(t, element), source);
+        return view;
       });
 }
 

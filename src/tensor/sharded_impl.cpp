@@ -56,7 +56,7 @@ void refresh(Copy& copy) {
   }
 }
 
-const ShardedMeta& root_of(const ShardedMeta& meta) {
+const ShardedMeta& shown_by(const ShardedMeta& meta) {
   return meta.base ? *meta.base : meta;
 }
 
@@ -70,8 +70,8 @@ std::shared_ptr<ShardCell> cell_of(const ShardedMeta& meta) {
     } else {
       writes = std::make_shared<uint64_t>(0);
     }
-    meta.cell = std::make_shared<ShardCell>(
-        ShardCell{meta.local, meta.spec, std::move(writes), {}, meta.copy});
+    meta.cell = std::make_shared<ShardCell>(ShardCell{
+        meta.local, meta.spec, std::move(writes), {}, meta.copy, meta.base});
   }
   return meta.cell;
 }
@@ -145,11 +145,16 @@ const at::Tensor& fresh_local(const at::Tensor& t) {
 }
 
 std::shared_ptr<Copy> copy_of(const at::Tensor& t, const Placements& target) {
-  const ShardedMeta& meta = meta_of(t);
+  fresh_local(t);
+  return copy_of(meta_of(t), target);
+}
+
+std::shared_ptr<Copy> copy_of(
+    const ShardedMeta& meta, const Placements& target) {
   const std::shared_ptr<ShardCell> cell = cell_of(meta);
   // Copies even where a view keeps a copy that is up to date: views may live
   // longer on one rank than on another, and all must communicate alike.
-  at::Tensor value = moved(fresh_local(t), *meta.spec, target);
+  at::Tensor value = moved(meta.local, *meta.spec, target);
   std::erase_if(
       cell->copies, [](const auto& known) { return known.expired(); });
   for (const auto& known : cell->copies) {
@@ -169,12 +174,32 @@ std::shared_ptr<Copy> copy_of(const at::Tensor& t, const Placements& target) {
   return copy;
 }
 
+c10::intrusive_ptr<ShardedMeta> root_of(const at::Tensor& t) {
+  auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
+      t.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
+  if (!meta->copy) {
+    return meta->base ? meta->base : meta;
+  }
+  std::shared_ptr<ShardCell> cell = meta->copy->shard;
+  while (cell->of) {
+    cell = cell->of->shard;
+  }
+  if (cell->base) {
+    return cell->base;
+  }
+  // The tensor's own meta may be gone; its cell is all that others share.
+  auto root = c10::make_intrusive<ShardedMeta>(
+      cell->local, cell->spec, nullptr, nullptr);
+  root->cell = cell;
+  return root;
+}
+
 void after_write(const at::Tensor& t) {
   const ShardedMeta& meta = meta_of(t);
   if (meta.copy) {
     return after_write(*meta.copy);
   }
-  if (const auto& cell = root_of(meta).cell) {
+  if (const auto& cell = shown_by(meta).cell) {
     ++*cell->writes;
   }
 }

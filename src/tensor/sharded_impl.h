@@ -45,6 +45,7 @@ constexpr auto kLazyKeys = c10::DispatchKeySet(
 
 struct Copy;
 struct ParameterUse;
+struct ShardedMeta;
 
 /// The shard that views of a Copy write back to.
 struct ShardCell {
@@ -55,6 +56,8 @@ struct ShardCell {
   std::vector<std::weak_ptr<Copy>> copies;
   /// Set where `local` is itself a view into a copy.
   std::shared_ptr<Copy> of;
+  /// Set where `local` shows the memory of another tensor's shard.
+  c10::intrusive_ptr<ShardedMeta> base;
 
   /// Counts all writes, those through to_local() included.
   uint64_t generation() const {
@@ -164,6 +167,12 @@ const at::Tensor& fresh_local(const at::Tensor& t);
 /// Copies a tensor into other placements; its views share the copy. The copy's
 /// strides follow those of the tensor.
 std::shared_ptr<Copy> copy_of(const at::Tensor& t, const Placements& target);
+/// Copies the tensor of a meta that is no view into a copy.
+std::shared_ptr<Copy> copy_of(
+    const ShardedMeta& meta, const Placements& target);
+/// Returns the tensor whose memory a view shows, at once or through copies; a
+/// tensor that is no view shows its own.
+c10::intrusive_ptr<ShardedMeta> root_of(const at::Tensor& t);
 /// Says that the shard (or what fresh_local() returned) has been written.
 void after_write(const at::Tensor& t);
 /// Says that a copy, from copy_of(), has been written.

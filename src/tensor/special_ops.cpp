@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 #include <tensor/decision.h>
 #include <tensor/movement.h>
+#include <tensor/strided_views.h>
 #include <tensor/strides.h>
 #include <tensor/ways.h>
 
@@ -318,6 +319,7 @@ struct Entry {
   SpecialKernel kernel;
   SpecialMoves moves = nullptr;
   bool needs_no_data = false;
+  SpecialKernel outside = nullptr;
 };
 
 constexpr Entry kTable[] = {
@@ -327,6 +329,11 @@ constexpr Entry kTable[] = {
     {"aten::copy_", copy_kernel, copy_moves},
     {"aten::set_.source_Tensor", set_kernel, copy_moves},
     {"aten::is_same_size", is_same_size_kernel, nullptr, true},
+    {"aten::is_set_to", is_set_to_kernel, nullptr, true},
+    {"aten::as_strided", as_strided_kernel, as_strided_moves, false,
+     as_strided_outside},
+    {"aten::as_strided_copy", as_strided_copy_kernel, as_strided_moves, false,
+     as_strided_outside},
     {"aten::cudnn_is_acceptable", cudnn_kernel, nullptr, true},
     {"aten::new_empty", new_kernel, self_moves},
     {"aten::new_zeros", new_kernel, self_moves},
@@ -356,6 +363,7 @@ void find_special(const c10::OperatorName& name, OpTraits& traits) {
       traits.special = entry.kernel;
       traits.special_moves = entry.moves;
       traits.needs_no_data = entry.needs_no_data;
+      traits.special_outside = entry.outside;
       traits.shares_shard = entry.kernel == detach_kernel;
       return;
     }

@@ -33,6 +33,10 @@ void run_for_specs(const OpCall& call, const OpTraits& traits);
 at::Tensor wrap_without_data(
     const SpecPtr& spec, c10::Device device, Shown shown = {});
 
+/// The same for a view of `source`.
+at::Tensor view_without_data(
+    const SpecPtr& spec, c10::Device device, const at::Tensor& source);
+
 /// Returns the layout of a tensor that a call gave another shape: as before
 /// where that still fits, Replicate where not.
 Placements fitting_placements(const DTensorSpec& old, int64_t ndim);

@@ -105,6 +105,9 @@ class ShardedImpl final : public c10::TensorImpl {
   static c10::DispatchKeySet TensorImpl::*key_set() {
     return &ShardedImpl::key_set_;
   }
+  static int64_t TensorImpl::*storage_offset_of() {
+    return &ShardedImpl::storage_offset_;
+  }
 
  private:
   // Takes sizes and strides, and what set_sizes_and_strides() finds out.
@@ -149,14 +152,15 @@ c10::VariableVersion version_of(const ShardedMeta& meta) {
   return meta.copy ? c10::VariableVersion(0) : version_of(meta.local);
 }
 
+// `cut_offset` is the storage offset of a tensor that is not whole here.
 at::Tensor make_formed(
     at::Tensor&& local, const WrapperForm& form, bool inference,
-    c10::intrusive_ptr<ShardedMeta> base) {
+    int64_t cut_offset, c10::intrusive_ptr<ShardedMeta> base) {
   WrapperParts& spare = ThreadDispatch::here().spare;
   const c10::TensorImpl* shard = local.unsafeGetTensorImpl();
   auto impl = c10::make_intrusive<ShardedImpl>(
       static_cast<const ShardedImpl&>(form.like()),
-      form.is_whole() ? shard->storage_offset() : 0, spare);
+      form.is_whole() ? shard->storage_offset() : cut_offset, spare);
   if (!inference) [[likely]] {
     impl->become_normal(version_of(local));
   }
@@ -204,7 +208,7 @@ WrapperParts::WrapperParts()
           c10::Storage::use_byte_size_t{}, 0,
           c10::DataPtr(nullptr, c10::Device(c10::kCPU))) {}
 
-WrapperForm::WrapperForm(const at::Tensor& local, SpecPtr spec)
+WrapperForm::WrapperForm(const at::Tensor& local, SpecPtr spec, ViewStart start)
     : spec_(std::move(spec)),
       like_(make_impl(local, *spec_)),
       sizes_(local.sizes()),
@@ -212,13 +216,14 @@ WrapperForm::WrapperForm(const at::Tensor& local, SpecPtr spec)
       keys_(inference_keys(local.key_set())),
       dtype_(local.dtype()),
       device_(local.device()),
-      whole_(spec_->is_replicated() && spec_->has_shard()) {}
+      whole_(spec_->is_replicated() && spec_->has_shard()),
+      start_(start) {}
 
 // As of plain tensors, fresh results of inference mode are inference tensors,
 // which the shard knows, and views are what their source is.
 at::Tensor wrap(at::Tensor&& local, const WrapperForm& form) {
   const bool inference = local.is_inference();
-  return make_formed(std::move(local), form, inference, {});
+  return make_formed(std::move(local), form, inference, 0, {});
 }
 
 at::Tensor wrap_view(
@@ -227,13 +232,24 @@ at::Tensor wrap_view(
       source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   share_version(local, *meta);
   const auto use = meta->use;
+  const int64_t offset = offset_of_view(
+      form.start(),
+      source.unsafeGetTensorImpl()->*ShardedImpl::storage_offset_of(),
+      static_cast<int64_t>(form.like().itemsize()));
   at::Tensor view = make_formed(
-      std::move(local), form, source.is_inference(),
+      std::move(local), form, source.is_inference(), offset,
       meta->base ? meta->base : std::move(meta));
   if (use) {
     take_use(view, use);
   }
   return view;
+}
+
+void take_offset(
+    const at::Tensor& view, const ViewStart& start, const at::Tensor& source) {
+  view.unsafeGetTensorImpl()->set_storage_offset(offset_of_view(
+      start, source.storage_offset(),
+      static_cast<int64_t>(view.element_size())));
 }
 
 at::Tensor make_wrapper(c10::intrusive_ptr<ShardedMeta> meta) {
@@ -254,6 +270,9 @@ at::Tensor wrap_shared(const at::Tensor& t) {
   auto impl = like != nullptr ? c10::make_intrusive<ShardedImpl>(
                                     *like, like->storage_offset(), spare)
                               : make_impl(meta->local, *meta->spec);
+  if (like == nullptr) {
+    impl->set_storage_offset(t.storage_offset());
+  }
   impl->forget_use();
   if (!t.is_inference()) {
     impl->become_normal(version_of(*meta));

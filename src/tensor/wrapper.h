@@ -13,12 +13,30 @@
 
 namespace tessera::detail {
 
+/// Where the memory of a view begins in that of the tensor that it shows.
+struct ViewStart {
+  /// Elements of the view behind the first one of its source.
+  int64_t offset = 0;
+  /// Bytes of an element of the source where those of the view have others, as
+  /// under view_as_real(); else 0.
+  int64_t source_width = 0;
+};
+
+/// Returns the storage offset that a view says it has, whose elements have
+/// `width` bytes: as that of a plain tensor, counted in the global strides.
+inline int64_t offset_of_view(
+    const ViewStart& start, int64_t source_offset, int64_t width) {
+  return start.source_width == 0
+             ? source_offset + start.offset
+             : source_offset * start.source_width / width + start.offset;
+}
+
 /// What wrappers of equal shards have in common.
 class WrapperForm {
  public:
   /// A form that fits no shard.
   WrapperForm() = default;
-  WrapperForm(const at::Tensor& local, SpecPtr spec);
+  WrapperForm(const at::Tensor& local, SpecPtr spec, ViewStart start = {});
 
   /// Tells whether `local` is a shard like the one that the form was made of.
   bool fits(const at::Tensor& local) const {
@@ -36,6 +54,7 @@ class WrapperForm {
   const c10::TensorImpl& like() const { return *like_; }
   /// Tells whether the shard is the whole: its offset is that of the tensor.
   bool is_whole() const { return whole_; }
+  const ViewStart& start() const { return start_; }
 
  private:
   static bool are_equal(at::IntArrayRef a, at::IntArrayRef b) {
@@ -58,6 +77,7 @@ class WrapperForm {
   caffe2::TypeMeta dtype_;
   c10::Device device_{c10::kCPU};
   bool whole_ = false;
+  ViewStart start_;
 };
 
 /// Makes a sharded tensor of a shard that fits a form.
@@ -65,6 +85,11 @@ at::Tensor wrap(at::Tensor&& local, const WrapperForm& form);
 /// Makes a view of `source` of a view of its shard that fits a form.
 at::Tensor wrap_view(
     at::Tensor&& local, const WrapperForm& form, const at::Tensor& source);
+
+/// Gives a view that was not made of a form the storage offset that it has in
+/// the memory of its source.
+void take_offset(
+    const at::Tensor& view, const ViewStart& start, const at::Tensor& source);
 
 /// Makes a wrapper around `meta`, whose shard and spec decide its shape.
 at::Tensor make_wrapper(c10::intrusive_ptr<ShardedMeta> meta);

@@ -153,6 +153,9 @@ struct ViewResult {
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;
   Placements placements;
+  /// Elements of memory between the first one of the operand and that of the
+  /// result: 2 * stride for select(dim, 2).
+  int64_t offset = 0;
 };
 
 /// What a view does to the layout of its first operand, over the whole mesh.

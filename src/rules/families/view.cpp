@@ -20,14 +20,14 @@ size_t at(int64_t i) {
 }
 
 // Adds a result whose dims are these dims of the operand.
-void add_picked(ViewMaker& view, const Dims& picked) {
+void add_picked(ViewMaker& view, const Dims& picked, int64_t offset = 0) {
   Dims to(at(view.ndim()), kNoDim), shape, strides;
   for (const int64_t d : picked) {
     to[at(d)] = static_cast<int64_t>(shape.size());
     shape.push_back(view.size(d));
     strides.push_back(view.stride(d));
   }
-  view.add(std::move(shape), std::move(strides), view.mapped(to));
+  view.add(std::move(shape), std::move(strides), view.mapped(to), offset);
 }
 
 Dims all_dims(const ViewMaker& view) {
@@ -190,7 +190,11 @@ int64_t worked_dim(const ViewMaker& view, const char* name) {
 ViewLayout select_view(
     const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
   ViewMaker view(call, mesh);
-  add_picked(view, without(all_dims(view), worked_dim(view, "dim")));
+  const int64_t dim = worked_dim(view, "dim");
+  const int64_t index = call.integer("index");
+  add_picked(
+      view, without(all_dims(view), dim),
+      (index < 0 ? index + view.size(dim) : index) * view.stride(dim));
   return view.take();
 }
 
@@ -200,7 +204,7 @@ ViewLayout unbind_view(
   const int64_t dim = worked_dim(view, "dim");
   view.drop_cuts(dim);
   for (int64_t i = 0; i < view.size(dim); ++i) {
-    add_picked(view, without(all_dims(view), dim));
+    add_picked(view, without(all_dims(view), dim), i * view.stride(dim));
   }
   return view.take();
 }
@@ -250,7 +254,11 @@ ViewLayout diagonal_view(
   }
   shape.push_back(length);
   strides.push_back(view.stride(a) + view.stride(b));
-  view.add(std::move(shape), std::move(strides), view.mapped(to));
+  const int64_t first =
+      offset < 0 ? -offset * view.stride(a) : offset * view.stride(b);
+  view.add(
+      std::move(shape), std::move(strides), view.mapped(to),
+      length > 0 ? first : 0);
   return view.take();
 }
 

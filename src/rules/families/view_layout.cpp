@@ -108,12 +108,12 @@ Placements ViewMaker::mapped(const std::vector<int64_t>& to) {
 
 void ViewMaker::add(
     std::vector<int64_t> shape, std::vector<int64_t> strides,
-    Placements placements) {
+    Placements placements, int64_t offset) {
   if (is_copy(call_)) {
     strides = row_major_strides(shape);
   }
   layout_.results.push_back(
-      {std::move(shape), std::move(strides), std::move(placements)});
+      {std::move(shape), std::move(strides), std::move(placements), offset});
 }
 
 void ViewMaker::local_argument(std::string_view name, c10::IValue value) {

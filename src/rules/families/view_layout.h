@@ -57,10 +57,10 @@ class ViewMaker {
   /// Returns the placements of a result where dim d of the operand becomes dim
   /// to[d]; drops the cuts of dims that become none.
   Placements mapped(const std::vector<int64_t>& to);
-  /// Adds a result.
+  /// Adds a result, `offset` elements into the operand's memory.
   void add(
       std::vector<int64_t> shape, std::vector<int64_t> strides,
-      Placements placements);
+      Placements placements, int64_t offset = 0);
   /// Gives the local call another argument.
   void local_argument(std::string_view name, c10::IValue value);
   /// Gives the local call the shape of the first result's shard.

@@ -219,9 +219,10 @@ ViewLayout slice_view(
   std::vector<int64_t> strides = view.strides();
   shape[static_cast<size_t>(dim)] = range.count;
   strides[static_cast<size_t>(dim)] *= range.step;
+  const int64_t offset = range.begin * view.stride(dim);
 
   if (range.count == view.size(dim)) {
-    view.add(shape, strides, view.mapped(identity(view.ndim())));
+    view.add(shape, strides, view.mapped(identity(view.ndim())), offset);
     if (view.is_cut(dim)) {
       view.local_argument("start", int64_t{0});
       view.local_argument("end", view.size(dim));
@@ -231,7 +232,7 @@ ViewLayout slice_view(
   if (view.cuts(dim).size() == 1) {
     const RangeCut cut(view, dim);
     if (const auto of = cut.of(range)) {
-      view.add(shape, strides, ranged(view, cut, *of));
+      view.add(shape, strides, ranged(view, cut, *of), offset);
       if (coordinate != nullptr) {
         const auto m = static_cast<size_t>(cut.mesh_dim());
         const Range local = cut.local(range, (*coordinate)[m]);
@@ -243,7 +244,7 @@ ViewLayout slice_view(
   }
   std::vector<int64_t> to = identity(view.ndim());
   to[static_cast<size_t>(dim)] = kNoDim;
-  view.add(shape, strides, view.mapped(to));
+  view.add(shape, strides, view.mapped(to), offset);
   return view.take();
 }
 
@@ -273,6 +274,7 @@ ViewLayout split_view(
   if (!pieces) {
     view.drop_cuts(dim);
   }
+  int64_t begin = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     std::vector<int64_t> shape = view.shape();
     shape[static_cast<size_t>(dim)] = lengths[i];
@@ -280,7 +282,10 @@ ViewLayout split_view(
     for (Placement& p : placements) {
       p = pieces && p.is_shard(dim) ? (*pieces)[i] : p;
     }
-    view.add(std::move(shape), view.strides(), std::move(placements));
+    view.add(
+        std::move(shape), view.strides(), std::move(placements),
+        begin * view.stride(dim));
+    begin += lengths[i];
   }
   return view.take();
 }
