@@ -112,19 +112,23 @@ void print_table(const Options& options, const Result& result) {
     table.add(std::move(cells));
   }
   const Terminal terminal = detect_terminal(STDOUT_FILENO, false);
-  print(
+  print(wrapped(
       "f32, " + std::to_string(options.bench.mebibytes) + " MiB, " +
-      counted(options.bench.ranks, "rank") + " (threads), " +
-      counted(options.rounds, "round") + " of " +
-      std::to_string(options.bench.repeats) +
-      ", medians; PyTorch DTensor over Gloo processes: " + result.pytorch +
-      "\n\n" + table.draw(terminal) + "\nhost time of one call: unchanged " +
-      formatted("%.2f us", 1e6 * result.host(&BenchHost::unchanged_seconds)) +
-      ", R -> S(0) of 64 elements " +
-      formatted("%.2f us", 1e6 * result.host(&BenchHost::cut_seconds)) +
-      " (a plain narrow and clone: " +
-      formatted("%.2f us", 1e6 * result.host(&BenchHost::plain_cut_seconds)) +
-      ")\n");
+          counted(options.bench.ranks, "rank") + " (threads), " +
+          counted(options.rounds, "round") + " of " +
+          std::to_string(options.bench.repeats) +
+          ", medians; PyTorch DTensor over Gloo processes: " + result.pytorch +
+          "\n\n" + table.draw(terminal) +
+          "\nhost time of one call: unchanged " +
+          formatted(
+              "%.2f us", 1e6 * result.host(&BenchHost::unchanged_seconds)) +
+          ", R -> S(0) of 64 elements " +
+          formatted("%.2f us", 1e6 * result.host(&BenchHost::cut_seconds)) +
+          " (a plain narrow and clone: " +
+          formatted(
+              "%.2f us", 1e6 * result.host(&BenchHost::plain_cut_seconds)) +
+          ")\n",
+      terminal));
 }
 
 void print_json(const Options& options, const Result& result) {

@@ -202,7 +202,8 @@ void print_table(const Options& options, const Result& result) {
   for (const auto& [engine, why] : result.absent) {
     text += engine + " was left out: " + why + "\n";
   }
-  print(text + "\n" + table.draw(detect_terminal(STDOUT_FILENO, false)));
+  const Terminal terminal = detect_terminal(STDOUT_FILENO, false);
+  print(wrapped(text, terminal) + "\n" + table.draw(terminal));
 }
 
 void print_json(const Options& options, const Result& result) {

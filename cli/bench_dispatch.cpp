@@ -154,16 +154,18 @@ void print_table(const Options& options, const Result& result) {
   for (const Row& row : result.rows) {
     table.add(cells_of(row));
   }
-  print(
+  const Terminal terminal = detect_terminal(STDOUT_FILENO, false);
+  print(wrapped(
       "16x16 f32 on " + options.device +
-      ", 2 ranks (threads), what a call on sharded tensors takes beyond the "
-      "plain one on the shards;\nmedians of " +
-      counted(options.rounds, "round") + " of " +
-      std::to_string(options.bench.batches) + " x " +
-      counted(options.bench.calls, "call") +
-      "; PyTorch DTensor, 2 Gloo processes: " + result.pytorch + "\n\n" +
-      table.draw(detect_terminal(STDOUT_FILENO, false)) + "\n" +
-      targets_text(targets_of(result)));
+          ", 2 ranks (threads), what a call on sharded tensors takes beyond "
+          "the "
+          "plain one on the shards; medians of " +
+          counted(options.rounds, "round") + " of " +
+          std::to_string(options.bench.batches) + " x " +
+          counted(options.bench.calls, "call") +
+          "; PyTorch DTensor, 2 Gloo processes: " + result.pytorch + "\n\n" +
+          table.draw(terminal) + "\n" + targets_text(targets_of(result)),
+      terminal));
 }
 
 void print_json(const Options& options, const Result& result) {

@@ -148,17 +148,19 @@ void print_table(const MissBenchOptions& options, const Result& result) {
     }
     table.add(std::move(cells));
   }
-  print(
+  const Terminal terminal = detect_terminal(STDOUT_FILENO, false);
+  print(wrapped(
       "the first call with a new shape beyond the plain call, meshes of 2 "
-      "ranks per dim, one of them\n(simulated); medians of " +
-      counted(options.samples, "shape") +
-      "; PyTorch DTensor, one process of a group that sends nothing, " +
-      counted(kPyTorchSamples, "shape") + ": " + result.pytorch + "\n\n" +
-      table.draw(detect_terminal(STDOUT_FILENO, false)) + "\n" +
-      counted(options.lengths, "sequence length") +
-      " in a row (add, mm, softmax): " + lengths_text(result.lengths) +
-      "; PyTorch: " + lengths_text(result.pytorch_lengths) + "\n" +
-      targets_text(targets_of(result)));
+      "ranks per dim, one of them (simulated); medians of " +
+          counted(options.samples, "shape") +
+          "; PyTorch DTensor, one process of a group that sends nothing, " +
+          counted(kPyTorchSamples, "shape") + ": " + result.pytorch + "\n\n" +
+          table.draw(terminal) + "\n" +
+          counted(options.lengths, "sequence length") +
+          " in a row (add, mm, softmax): " + lengths_text(result.lengths) +
+          "; PyTorch: " + lengths_text(result.pytorch_lengths) + "\n" +
+          targets_text(targets_of(result)),
+      terminal));
 }
 
 ordered_json json_of(const std::optional<Lengths>& lengths) {

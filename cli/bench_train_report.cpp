@@ -44,7 +44,7 @@ double largest_difference(const TrainResult& result) {
   return largest;
 }
 
-std::string draw_table(const TrainResult& result) {
+std::string draw_table(const TrainResult& result, const Terminal& terminal) {
   TextTable table(
       {"mesh", "Tessera on", "ms per step", "tokens/s", "PyTorch ms",
        "tokens/s", "Tessera / PyTorch"});
@@ -64,7 +64,7 @@ std::string draw_table(const TrainResult& result) {
       table.add(std::move(cells));
     }
   }
-  return table.draw(detect_terminal(STDOUT_FILENO, false));
+  return table.draw(terminal);
 }
 
 std::string verdict(const TrainSettings& settings, const TrainResult& result) {
@@ -141,7 +141,7 @@ bool TrainResult::is_same_model() const {
 void print_train_table(
     const TrainSettings& settings, const TrainResult& result) {
   std::string text =
-      model_text(settings.bench) + ";\none thread per rank, " +
+      model_text(settings.bench) + "; one thread per rank, " +
       counted(settings.rounds, "round") + " of " +
       counted(settings.bench.steps, "step") +
       ", medians; PyTorch DTensor over Gloo processes: " + result.pytorch +
@@ -149,7 +149,10 @@ void print_train_table(
   for (const auto& [engine, why] : result.absent) {
     text += engine + " was left out: " + why + "\n";
   }
-  print(text + "\n" + draw_table(result) + "\n" + verdict(settings, result));
+  const Terminal terminal = detect_terminal(STDOUT_FILENO, false);
+  print(
+      wrapped(text, terminal) + "\n" + draw_table(result, terminal) + "\n" +
+      wrapped(verdict(settings, result), terminal));
 }
 
 void print_train_json(

@@ -141,11 +141,22 @@ std::string colored_word(Status status, bool color) {
 void print_checks(const std::vector<Check>& checks) {
   const Terminal terminal = detect_terminal(STDOUT_FILENO, false);
   std::string text;
+  constexpr int kIndent = 23;  // the width of "warn  sharded tensors  "
+  Terminal beside = terminal;  // what is left of it
+  beside.width -= kIndent;
+  const auto column = [&](const std::string& cell) {
+    std::string lines = wrapped(cell, beside);
+    for (size_t end = lines.find('\n'); end != std::string::npos;
+         end = lines.find('\n', end + 1)) {
+      lines.insert(end + 1, repeat(" ", kIndent));
+    }
+    return lines + "\n";
+  };
   for (const Check& check : checks) {
     text += colored_word(check.status, terminal.color) + "  " +
-            pad_right(check.name, 17) + check.found + "\n";
+            pad_right(check.name, 17) + column(check.found);
     if (!check.advice.empty()) {
-      text += repeat(" ", 23) + "-> " + check.advice + "\n";
+      text += repeat(" ", kIndent) + column("-> " + check.advice);
     }
   }
   print(text);

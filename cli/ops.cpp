@@ -72,15 +72,16 @@ void print_table(const std::vector<OperatorInfo>& operators) {
   for (const OperatorInfo& op : operators) {
     table.add({op.name, op.form, op.rule, op.text});
   }
-  std::string text = operators.empty() ? "" : table.draw(terminal) + "\n";
-  text += counted(static_cast<int64_t>(operators.size()), "operator");
+  const std::string rows = operators.empty() ? "" : table.draw(terminal) + "\n";
+  std::string text =
+      counted(static_cast<int64_t>(operators.size()), "operator");
   const char* sign = ": ";
   const nlohmann::ordered_json counts = counts_of(operators);
   for (const auto& [form, count] : counts.items()) {
     text += sign + form + " " + with_commas(count.get<int64_t>());
     sign = ", ";
   }
-  print(text + "\n");
+  print(rows + wrapped(text + "\n", terminal));
 }
 
 void print_json(const std::vector<OperatorInfo>& operators) {

@@ -1,6 +1,7 @@
 // tessera plan: the steps of a redistribution and their price.
 #include <tessera/layout/notation.h>
 #include <tessera/plan/redistribute_plan.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <map>
@@ -48,9 +49,11 @@ int show_plan(const PlanOptions& options) {
     print(to_json(plan) + "\n");
     return 0;
   }
+  const Terminal terminal = detect_terminal(STDOUT_FILENO, false);
   print(
       options.dtype + to_string(source) + "\n" + options.dtype +
-      to_string(target) + "\n\n" + to_string(plan));
+      to_string(target) + "\n\n" +
+      wrapped(to_string(plan), terminal, /*indent=*/3));
   return 0;
 }
 

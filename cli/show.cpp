@@ -48,13 +48,14 @@ TypedLayout layout_of(const ShowOptions& options, const CLI::App& show) {
 }
 
 std::string picture(const Layout& layout, const ShowOptions& options) {
-  if (options.rank) {
-    return describe_rank(layout, *options.rank);
-  }
   const Terminal terminal = detect_terminal(STDOUT_FILENO, options.ascii);
+  if (options.rank) {
+    return wrapped(
+        describe_rank(layout, *options.rank), terminal, /*indent=*/4);
+  }
   const bool grid = fits_grid(layout) && !options.table;
   return (grid ? draw_grid(layout, terminal) : draw_table(layout, terminal)) +
-         "\n" + summary_line(layout);
+         "\n" + wrapped(summary_line(layout), terminal);
 }
 
 int show_layout(const ShowOptions& options, const CLI::App& show) {

@@ -74,6 +74,71 @@ std::string center(std::string_view text, int width) {
   return pad_right(repeat(" ", left) + std::string(text), width);
 }
 
+namespace {
+
+// Where a text that is too wide is cut: the bytes of its first line, and those
+// from which the next one goes on.
+struct LineEnd {
+  size_t length;
+  size_t next;
+};
+
+LineEnd find_line_end(std::string_view text, int width) {
+  size_t space = 0, clause = 0, inside = 0, fits = 0;
+  int column = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    column += columns(text.substr(i, 1));
+    if (text[i] == ' ' && column <= width + 1 && i > 0) {
+      space = i;
+      clause = text[i - 1] == ';' && 2 * column > width ? i : clause;
+    }
+    if (column > width) {
+      break;
+    }
+    fits = i + 1;
+    inside = std::string_view("_.,:/").find(text[i]) != std::string_view::npos
+                 ? i + 1
+                 : inside;
+  }
+  if (const size_t end = clause > 0 ? clause : space; end > 0) {
+    return {end, end + 1};
+  }
+  const size_t end = inside > 0 ? inside : std::max<size_t>(fits, 1);
+  return {end, end};
+}
+
+}  // namespace
+
+std::vector<std::string> cut_lines(std::string_view text, int width) {
+  std::vector<std::string> lines;
+  while (columns(text) > width) {
+    const LineEnd end = find_line_end(text, width);
+    lines.emplace_back(text.substr(0, end.length));
+    text.remove_prefix(end.next);
+  }
+  lines.emplace_back(text);
+  return lines;
+}
+
+std::string wrapped(
+    std::string_view text, const Terminal& terminal, int indent) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    std::string margin;
+    while (columns(line) + columns(margin) > terminal.width) {
+      const LineEnd cut = find_line_end(line, terminal.width - columns(margin));
+      result += margin + std::string(line.substr(0, cut.length)) + "\n";
+      line.remove_prefix(cut.next);
+      margin = repeat(" ", indent);
+    }
+    result += margin + std::string(line) + (end < text.size() ? "\n" : "");
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return result;
+}
+
 std::string with_commas(int64_t value) {
   std::string digits = std::to_string(value);
   const size_t first = value < 0 ? 1 : 0;

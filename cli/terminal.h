@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera::cli {
 
@@ -25,6 +26,14 @@ std::string repeat(std::string_view text, int count);
 std::string pad_left(std::string_view text, int width);
 std::string pad_right(std::string_view text, int width);
 std::string center(std::string_view text, int width);
+
+/// Cuts text into lines of at most `width` columns: behind "; " in the second
+/// half of a line, else at a space, else inside a word, behind one of "_.,:/".
+std::vector<std::string> cut_lines(std::string_view text, int width);
+/// Cuts the lines of a text that are wider than the terminal; what follows in
+/// such a line is indented.
+std::string wrapped(
+    std::string_view text, const Terminal& terminal, int indent = 2);
 
 /// Prints "12,582,912".
 std::string with_commas(int64_t value);

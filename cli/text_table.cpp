@@ -1,12 +1,20 @@
 #include "text_table.h"
 
 #include <algorithm>
+#include <numeric>
+#include <string_view>
 #include <utility>
 
 namespace tessera::cli {
 namespace {
 
-std::string draw_row(
+// A column that is cut into lines keeps its longest word up to this, and the
+// names of the first column this.
+constexpr int kWord = 17;
+constexpr int kName = 28;
+constexpr int kLeast = 12;
+
+std::string draw_line(
     const std::vector<std::string>& cells, const std::vector<int>& widths) {
   std::string line = "  ";
   for (size_t i = 0; i < cells.size(); ++i) {
@@ -16,6 +24,56 @@ std::string draw_row(
   }
   line.erase(line.find_last_not_of(' ') + 1);
   return line + "\n";
+}
+
+std::string draw_row(
+    std::vector<std::string> cells, const std::vector<int>& widths) {
+  std::string text;
+  if (columns(cells[0]) > widths[0]) {
+    text = "  " + std::exchange(cells[0], "") + "\n";
+  }
+  std::vector<std::vector<std::string>> lines{{cells[0]}};
+  size_t height = 1;
+  for (size_t i = 1; i < cells.size(); ++i) {
+    lines.push_back(cut_lines(cells[i], widths[i]));
+    height = std::max(height, lines.back().size());
+  }
+  for (size_t row = 0; row < height; ++row) {
+    std::vector<std::string> line;
+    for (const auto& cell : lines) {
+      line.push_back(row < cell.size() ? cell[row] : "");
+    }
+    text += draw_line(line, widths);
+  }
+  return text;
+}
+
+int longest_word(std::string_view text) {
+  int longest = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    longest = std::max(longest, columns(text.substr(0, end)));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return longest;
+}
+
+// Makes the widest columns narrower, down to `least`, until they have `room`.
+void shrink(std::vector<int>& widths, const std::vector<int>& least, int room) {
+  for (int sum = std::accumulate(widths.begin(), widths.end(), 0); sum > room;
+       --sum) {
+    size_t widest = widths.size();
+    for (size_t i = 0; i < widths.size(); ++i) {
+      if (widths[i] > least[i] &&
+          (widest == widths.size() || widths[i] > widths[widest])) {
+        widest = i;
+      }
+    }
+    if (widest == widths.size()) {
+      return;
+    }
+    --widths[widest];
+  }
 }
 
 }  // namespace
@@ -32,15 +90,29 @@ void TextTable::add_gap() {
   rows_.emplace_back();
 }
 
-std::string TextTable::draw(const Terminal& terminal) const {
-  std::vector<int> widths;
+std::vector<int> TextTable::fitting_widths(int width) const {
+  std::vector<int> widths, words;
   for (size_t i = 0; i < header_.size(); ++i) {
-    int width = columns(header_[i]);
+    widths.push_back(columns(header_[i]));
+    words.push_back(longest_word(header_[i]));
     for (const auto& row : rows_) {
-      width = row.empty() ? width : std::max(width, columns(row[i]));
+      if (!row.empty()) {
+        widths[i] = std::max(widths[i], columns(row[i]));
+        words[i] = std::max(words[i], longest_word(row[i]));
+      }
     }
-    widths.push_back(width);
+    words[i] = std::min(words[i], kWord);
   }
+  const int room = width - 2 * static_cast<int>(header_.size());
+  for (const int name : {kName, kLeast}) {
+    words[0] = std::min(widths[0], name);
+    shrink(widths, words, room);
+  }
+  return widths;
+}
+
+std::string TextTable::draw(const Terminal& terminal) const {
+  const std::vector<int> widths = fitting_widths(terminal.width);
   std::vector<std::string> rule, gap;
   for (const int width : widths) {
     rule.push_back(repeat(terminal.utf8 ? "─" : "-", width));

@@ -3,6 +3,7 @@
 #include <tessera/comm/world.h>
 
 #include "bindings.h"
+#include "guard.h"
 
 namespace tessera::python {
 namespace {
@@ -80,6 +81,17 @@ mpirun, srun, torchrun, or alone).
 
 >>> tessera.init().rank()
 0)doc");
+  bind_guard<RankGuard, World, std::string>(module, "RankGuard", R"doc(
+Makes a thread that a rank has started itself part of that rank, inside `with`. Ranks
+compare the name under which a collective is called.
+
+>>> world = tessera.init()
+>>> with tessera.RankGuard(world, "loader"):
+...     tessera.rank()
+0)doc")
+      .def(
+          py::init<World, std::string>(), py::arg("world"),
+          py::arg("name") = "helper");
   module.def("rank", &rank, NoGil(), R"doc(
 Returns this rank; 0 when the program runs alone.
 

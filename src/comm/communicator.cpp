@@ -10,6 +10,7 @@
 #include "comm/call_cause.h"
 #include "comm/engine/engine.h"
 #include "comm/pull.h"
+#include "comm/rank_guard.h"
 #include "comm/wait_hooks.h"
 
 namespace tessera {
@@ -94,6 +95,7 @@ Work submit(CommunicatorImpl& impl, CollectiveCall call) {
   }
   if (!detail::is_point_to_point(call.kind)) {
     call.cause = detail::current_cause_facts();
+    call.thread = detail::guarded_thread();
   }
   if (impl.logs()->empty() || detail::Unrecorded::active()) {
     return submit_in_flight(impl, std::move(call));

@@ -14,6 +14,7 @@
 #include <c10/util/hash.h>
 
 #include "comm/engine/engine.h"
+#include "comm/mesh_device.h"
 
 namespace tessera {
 
@@ -75,7 +76,8 @@ void check_device(c10::DeviceType type, const MeshShape& shape, int64_t rank) {
 // LibTorch loads its linear algebra for CUDA when first used, and fails when
 // two threads do that at a time: have it loaded before ranks can.
 void prepare_device(c10::DeviceType type, const World& world) {
-  if (type != at::kCUDA || world.size() == 1 || world.engine() != "threads") {
+  if (type != at::kCUDA || world.size() == 1 || world.engine() != "threads" ||
+      !detail::has_device(type)) {
     return;
   }
   static const bool prepared = [] {

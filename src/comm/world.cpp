@@ -12,6 +12,7 @@
 #include "comm/engine/simulated/simulated_world.h"
 #include "comm/engine/threads.h"
 #include "comm/launch.h"
+#include "comm/rank_guard.h"
 #include "comm/uncaught.h"
 
 namespace tessera {
@@ -55,6 +56,11 @@ void check_no_rank(const char* call) {
   std::shared_ptr<detail::WorldImpl> outer = detail::current_thread_rank();
   if (outer == nullptr) {
     outer = detail::current_simulated_thread();
+  }
+  const auto& guarded = detail::guarded_rank();
+  if (outer == nullptr && guarded != detail::lone_rank() &&
+      guarded != nullptr && guarded->engine() == "threads") {
+    outer = guarded;
   }
   TORCH_CHECK_VALUE(
       outer == nullptr, call, ", rank ", outer->rank(),
@@ -150,13 +156,17 @@ void World::set_deadline(std::chrono::milliseconds deadline) const {
   impl_->set_deadline(deadline);
 }
 
-std::shared_ptr<detail::WorldImpl> detail::this_rank() {
+std::shared_ptr<detail::WorldImpl> detail::this_rank(const char* call) {
   if (const auto& rank = current_thread_rank()) {
+    return rank;
+  }
+  if (const auto& rank = guarded_rank()) {
     return rank;
   }
   if (auto rank = current_simulated_rank()) {
     return rank;
   }
+  check_no_thread_ranks(call);
   const int64_t asked = thread_ranks_asked_for();
   TORCH_CHECK_VALUE(
       asked <= 1, "init: the program was started with ", asked,
@@ -273,12 +283,13 @@ void run(const std::function<void()>& body) {
 
 int64_t rank() {
   const auto& mine = detail::current_thread_rank();
-  return mine != nullptr ? mine->rank() : detail::this_rank()->rank();
+  return mine != nullptr ? mine->rank() : detail::this_rank("rank")->rank();
 }
 
 int64_t world_size() {
   const auto& mine = detail::current_thread_rank();
-  return mine != nullptr ? mine->size() : detail::this_rank()->size();
+  return mine != nullptr ? mine->size()
+                         : detail::this_rank("world_size")->size();
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include <c10/util/Exception.h>
+#include <tensor/module_name.h>
 
 namespace tessera::detail {
 
@@ -59,6 +60,12 @@ std::vector<NamedModule> find_modules(
 
 std::vector<NamedParameter> find_parameters(
     torch::nn::Module& root, const std::string& path) {
+  TORCH_CHECK_VALUE(
+      !path.empty(),
+      "parallelize_module: ParameterParallel is for parameters; "
+      "got the path of ",
+      module_name(path, root.name(), '"'),
+      "; name a parameter of it, such as \"weight\"");
   const auto [head, last] = split_last(path);
   std::vector<NamedParameter> found;
   std::string known;

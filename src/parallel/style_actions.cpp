@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <parallel/layer_kinds.h>
 #include <parallel/plan_paths.h>
+#include <tensor/module_name.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/nn/modules/activation.h>
@@ -55,14 +56,16 @@ class Planner {
     style_ = name_of(style);
   }
 
-  // "parallelize_module, ColwiseParallel of "layers.0.q" on tp of mesh(...)"
+  // "parallelize_module, ColwiseParallel of "layers.0.q" on tp of mesh(...)",
+  // "parallelize_module, ColwiseParallel of the root module (Net) on ..."
   std::string where() const {
     const std::string dim =
         mesh_.dim_names().empty()
             ? "dim " + std::to_string(mesh_dim_)
             : mesh_.dim_names()[static_cast<size_t>(mesh_dim_)];
-    return std::string("parallelize_module, ") + style_ + " of \"" + path_ +
-           "\" on " + dim + " of " + to_string(mesh_);
+    return std::string("parallelize_module, ") + style_ + " of " +
+           module_name(path_, root_.name(), '"') + " on " + dim + " of " +
+           to_string(mesh_);
   }
 
   std::string name_in_module(const std::string& parameter) const {
@@ -71,7 +74,9 @@ class Planner {
 
   std::shared_ptr<ParameterUse> make_use() const {
     auto use = std::make_shared<ParameterUse>();
-    use->name = path_ + ", " + style_;
+    use->name =
+        (path_.empty() ? module_name(path_, root_.name(), '"') : path_) + ", " +
+        style_;
     use->mesh_dim = mesh_dim_;
     return use;
   }

@@ -6,6 +6,7 @@
 #include <sharded_tensor/module_path.h>
 #include <sharded_tensor/plain_gradient.h>
 #include <sharded_tensor/raise.h>
+#include <tensor/module_name.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/notation.h>
 #include <tessera/sharded_tensor/create.h>
@@ -66,9 +67,11 @@ CallPlan CallPlan::below(
         " has no module '", path, "'; named_modules() lists them");
   }
   TORCH_CHECK_VALUE(
-      there == &module, "ShardedModule::at, rank ", rank(), ": the module at '",
-      path, "' is another one than was passed; where a Sharder replaced it, ",
-      "fetch it by name from named_children()");
+      there == &module, "ShardedModule::at, rank ", rank(), ": ",
+      path.empty() ? "" : "the module at ",
+      module_name(path, root.name(), '\''),
+      " is another one than was passed; where a Sharder replaced it, fetch it "
+      "by name from named_children()");
   OutputSteps steps;
   for (const auto& [name, of_name] : steps_) {
     if (is_within(name, path)) {

@@ -11,6 +11,7 @@
 #include <sharded_tensor/module_path.h>
 #include <sharded_tensor/parameter_plan.h>
 #include <sharded_tensor/raise.h>
+#include <tensor/module_name.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/shard_module.h>
 #include <torch/nn/module.h>
@@ -52,8 +53,8 @@ class CheckedPlan {
     for (const auto& [path, entry] : plan.plan) {
       TORCH_CHECK_TYPE(
           entry.spec() != nullptr || entry.sharder() != nullptr, kCall,
-          ", rank ", rank(), ": the plan of '", path,
-          "' is neither a ShardingSpec nor a Sharder");
+          ", rank ", rank(), ": the plan of ", name_of(path),
+          " is neither a ShardingSpec nor a Sharder");
       if (entry.sharder() != nullptr) {
         add_sharder(path, *entry.sharder());
       }
@@ -66,7 +67,7 @@ class CheckedPlan {
     for (const auto& [path, entry] : plan.output_plan) {
       TORCH_CHECK_TYPE(
           entry.spec() != nullptr, kCall, ", rank ", rank(),
-          ": the output plan of '", path, "' is no ShardingSpec");
+          ": the output plan of ", name_of(path), " is no ShardingSpec");
       add_output(path, "output " + to_string(*entry.spec()));
     }
     for (const std::string& path : plan.return_local_tensor) {
@@ -103,12 +104,14 @@ class CheckedPlan {
   }
 
  private:
+  std::string name_of(const std::string& path) const {
+    return module_name(path, root_.name(), '\'');
+  }
   void add_sharder(const std::string& path, Sharder& sharder) {
     if (path.empty()) {
       raise<KeyError>(
-          kCall, ", rank ", rank(),
-          ": a Sharder cannot replace the module itself; call it yourself, or "
-          "name a module below");
+          kCall, ", rank ", rank(), ": a Sharder cannot replace ",
+          name_of(path), "; call it yourself, or name a module below");
     }
     static_cast<void>(module_at(kCall, root_, path));
     check_owner(path, path);
@@ -116,6 +119,10 @@ class CheckedPlan {
     text_ += path + ": Sharder\n";
   }
   void add_parameter(const std::string& path, const ShardingSpec& spec) {
+    TORCH_CHECK_VALUE(
+        !path.empty(), kCall, ", rank ", rank(),
+        ": a ShardingSpec is for a parameter; got one for ", name_of(path),
+        "; name a parameter of it, or plan its output in output_plan");
     const auto [above, name] = split_path(path);
     check_owner(path, above);
     ParameterPlan plan = plan_parameter(
@@ -158,7 +165,7 @@ class CheckedPlan {
     if (!replaced) {
       static_cast<void>(module_at(kCall, root_, path));
     }
-    text_ += path + ": " + what + "\n";
+    text_ += (path.empty() ? name_of(path) : path) + ": " + what + "\n";
   }
 
   Module& root_;

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <comm/call_cause.h>
+#include <comm/mesh_device.h>
 #include <tensor/agreement.h>
 #include <tensor/execute.h>
 #include <tensor/gradient_check.h>
@@ -200,6 +201,9 @@ at::Tensor from_local(
       ": only strided tensors can be sharded; got layout ", local.layout());
   const bool moves =
       local.device().type() != mesh.device_type() && !local.is_meta();
+  if (moves) {
+    detail::check_mesh_device("from_local", mesh);
+  }
   const at::Tensor here =
       moves ? local.to(c10::Device(mesh.device_type())) : local;
   const SpecPtr spec = spec_of_local(here, mesh, placements, options);
@@ -250,6 +254,11 @@ at::Tensor moved(
     const Placements& placements, const RedistributeOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below;
   SpecPtr source = detail::moving_meta_of(tensor).spec;
+  const bool to_other_devices =
+      mesh.device_type() != source->mesh().device_type();
+  if (to_other_devices) {
+    detail::check_mesh_device("redistribute", mesh);
+  }
   at::Tensor local = detail::fresh_local(tensor);
   if (options.forward_dtype && *options.forward_dtype != source->dtype()) {
     source = DTensorSpec::make(
@@ -264,10 +273,9 @@ at::Tensor moved(
     return detail::wrap_shared(tensor);  // other words for the same placements
   }
   detail::MovingShard moving = detail::start(*plan, local);
-  const bool waits =
-      !options.async || mesh.device_type() != source->mesh().device_type();
+  const bool waits = !options.async || to_other_devices;
   at::Tensor shard = waits ? moving.settle() : moving.shard();
-  if (mesh.device_type() != source->mesh().device_type()) {
+  if (to_other_devices) {
     shard = shard.to(c10::Device(mesh.device_type()));
   }
   if (shard.is_alias_of(detail::moving_meta_of(tensor).local)) {

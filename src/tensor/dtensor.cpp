@@ -1,5 +1,6 @@
 #include <tessera/tensor/dtensor.h>
 
+#include <iostream>
 #include <mutex>
 #include <sstream>
 #include <unordered_map>
@@ -8,6 +9,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <comm/call_cause.h>
+#include <comm/mesh_device.h>
 #include <tensor/in_place.h>
 #include <tensor/movement.h>
 #include <tensor/replication_check.h>
@@ -40,6 +42,9 @@ void check_distributable(
       tensor.is_leaf() || !tensor.requires_grad(), where(call, mesh),
       ": the tensor must be a leaf, since its history stays on one rank; "
       "detach() it, or use from_local()");
+  if (!tensor.is_meta()) {
+    detail::check_mesh_device(call, mesh);
+  }
 }
 
 at::Tensor on_mesh_device(const at::Tensor& tensor, const DeviceMesh& mesh) {
@@ -285,6 +290,10 @@ std::string to_string(const at::Tensor& tensor) {
   out << (meta_of(tensor).local.numel() == 0 ? " nothing\n" : ":\n")
       << meta_of(tensor).local;
   return out.str();
+}
+
+void print(const at::Tensor& tensor) {
+  std::cout << to_string(tensor) + "\n" << std::flush;  // ranks print at once
 }
 
 std::vector<ChunkStorageMetadata> chunk_list(const at::Tensor& tensor) {

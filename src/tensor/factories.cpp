@@ -6,6 +6,7 @@
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/logspace.h>
 #include <c10/util/Exception.h>
+#include <comm/mesh_device.h>
 #include <tensor/movement.h>
 #include <tensor/random/fill.h>
 #include <tensor/random/table.h>
@@ -28,6 +29,9 @@ at::TensorOptions local_options(
       "factory on ", to_string(mesh),
       ": the device must be of the mesh's type; got ", options.device(),
       " and ", mesh.device_type());
+  if (!options.has_device() || !options.device().is_meta()) {
+    detail::check_mesh_device("factory", mesh);
+  }
   at::TensorOptions local = options.requires_grad(false);
   return options.has_device() ? local
                               : local.device(c10::Device(mesh.device_type()));

@@ -31,9 +31,8 @@ const std::string& data_pointer_error() {
   static const auto* text = new std::string(
       "a sharded tensor has no data pointer, since each rank holds only a "
       "part; use tessera::to_local(t) for this rank's part or "
-      "tessera::full_tensor(t) for the whole, and tessera::to_string(t) to "
-      "print "
-      "it");
+      "tessera::full_tensor(t) for the whole, tessera::print(t) or "
+      "tessera::to_string(t) to print it");
   return *text;
 }
 

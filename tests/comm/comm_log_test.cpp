@@ -174,11 +174,15 @@ TEST(CommLogTest, SeesTheCallsOfOtherThreadsOfItsRankOnly) {
     CommLog log;
     std::thread([&] { all.all_reduce(f32(4)); }).join();
     EXPECT_EQ(log.count(), 1) << "not those of the other rank";
-    std::thread([&] {
-      CommLog foreign;  // of a thread that is no rank
+    std::thread([&, world = init()] {
+      if (!harness::on_processes()) {  // whose threads all belong to one rank
+        expect_error<c10::ValueError>(
+            [] { const CommLog nobodys; }, {"init", "RankGuard guard(world)"});
+      }
+      const RankGuard guard(world);
+      CommLog own;
       all.all_reduce(f32(4));
-      // A process has one rank, which all its threads belong to.
-      EXPECT_EQ(foreign.count(), harness::on_processes() ? 1 : 0);
+      EXPECT_EQ(own.count(), 1);
     }).join();
     EXPECT_EQ(log.count(), 2);
   });

@@ -80,7 +80,8 @@ TEST(InitTest, AnEngineThatCannotBeUsedIsNamed) {
       {"init", "not started as one of several", "mpirun"});
   expect_error<c10::NotImplementedError>(
       [] { run_ranks(2, [] {}, {.engine = Engine::kNccl}); },
-      {"run_ranks", "no engine 'nccl'", "threads"});
+      {"run_ranks", "no engine 'nccl'",
+       "it has: threads, gloo, mpi, simulated"});
   expect_error<c10::ValueError>(
       [] { init({.deadline = std::chrono::milliseconds(-1)}); },
       {"init", "positive", "got -1 ms"});

@@ -56,6 +56,17 @@ TEST(BadPlans, HaveAStyleThatDoesNotFit) {
   });
 }
 
+TEST(BadPlans, NameTheRootModuleByItsType) {
+  run_ranks(4, [&] {
+    expect_refused(
+        {{"", ColwiseParallel()}},
+        {"ColwiseParallel of the root module (", "Gpt", ") on tp of mesh("});
+    expect_refused(
+        {{"", ParameterParallel()}},
+        {"parallelize_module", "the root module (", "name a parameter of it"});
+  });
+}
+
 TEST(BadPlans, CutFewerWordsThanThereAreRanks) {
   GptSizes sizes;
   sizes.vocabulary = 3;

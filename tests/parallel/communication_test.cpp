@@ -204,5 +204,23 @@ TEST(DataParallel, ReducesEachGradientByteOncePerStep) {
   });
 }
 
+TEST(Communication, OfTheRootModuleHasItsNameAsCause) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2}, {"tp"});
+    torch::nn::Linear net(torch::nn::LinearOptions(4, 3).bias(false));
+    net->to(at::kDouble);
+    parallelize_module(
+        *net, mesh, {{"", RowwiseParallel{.output_layouts = Replicate()}}});
+    const auto x =
+        distribute_tensor(testing::distinct({5, 4}), mesh, {Shard(1)});
+    const CommLog log;
+    net(x);
+    ASSERT_EQ(log.count(), 1);
+    EXPECT_EQ(
+        log.entries()[0].cause,
+        "the root module (torch::nn::LinearImpl), RowwiseParallel");
+  });
+}
+
 }  // namespace
 }  // namespace tessera

@@ -41,6 +41,8 @@ class BenchTest(unittest.TestCase):
         self.assertIn("not found", done.stdout)
         for name in self.NAMES:
             self.assertIn(name, done.stdout)
+        for line in done.stdout.splitlines():
+            self.assertLessEqual(len(line), 80, line)
 
 
 class BenchDispatchTest(unittest.TestCase):

@@ -72,6 +72,16 @@ class GoldenTest(unittest.TestCase):
                 recorded = (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
                 self.assertEqual(recorded, transcript(name))
 
+    def test_lines_for_readers_fit_80_columns(self):
+        """JSON, errors and the texts of other programs (--xla) stay whole."""
+        for name, typed in GOLDEN_CASES.items():
+            if name.startswith("error_") or "--json" in typed or "--xla" in typed:
+                continue
+            recorded = (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+            for line in recorded.splitlines()[1:]:
+                with self.subTest(name, line=line):
+                    self.assertLessEqual(len(line), 80)
+
     def test_no_recorded_file_is_left_over(self):
         self.assertEqual({p.stem for p in GOLDEN.glob("*.txt")},
                          set(GOLDEN_CASES))

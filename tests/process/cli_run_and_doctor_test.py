@@ -89,6 +89,11 @@ class DoctorTest(unittest.TestCase):
         for word in ("libtorch", "engine threads", "sharded tensors", "cuda",
                      "cpu", "engine mpi", "engine gloo"):
             self.assertIn(word, done.stdout)
+        for line in done.stdout.splitlines():
+            self.assertLessEqual(len(line), 80, line)
+
+    def test_json_is_one_line(self):
+        self.assertEqual(tessera("doctor", "--json").stdout.count("\n"), 1)
 
     def test_json_lists_every_check(self):
         report = json.loads(tessera("doctor", "--json").stdout)

@@ -1,6 +1,7 @@
 // A program as `tessera run` starts them: adds the ranks up and prints the sum.
 //   cli_run_probe 1         rank 1 throws before the sum
 //   cli_run_probe uncaught 1  the same, and main() does not catch it
+//   cli_run_probe uncaught_std 1  the same with an exception of the C++ library
 //   cli_run_probe exit 1    rank 1 exits with 7 after the sum; others go on
 //   cli_run_probe kill 1    rank 1 sends itself SIGKILL after the sum
 //   cli_run_probe wait      says "up" after the sum and waits for a file's end
@@ -11,6 +12,7 @@
 #include <ATen/ops/full.h>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 
 #include <tessera/comm/world.h>
@@ -49,10 +51,14 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const int64_t who = argc > 2 ? std::atoi(argv[2]) : -1;
   const bool throws = !what.empty() && what[0] >= '0' && what[0] <= '9';
+  const bool is_uncaught = what.starts_with("uncaught");
   const auto body = [&] {
-    const int64_t thrower = throws               ? std::atoi(what.c_str())
-                            : what == "uncaught" ? who
-                                                 : -1;
+    const int64_t thrower = throws        ? std::atoi(what.c_str())
+                            : is_uncaught ? who
+                                          : -1;
+    if (what == "uncaught_std" && tessera::rank() == thrower) {
+      throw std::out_of_range("planted failure");
+    }
     TORCH_CHECK(tessera::rank() != thrower, "planted failure");
     const double sum = sum_of_ranks();
     if (tessera::rank() == 0) {
@@ -66,7 +72,7 @@ int main(int argc, char** argv) {
       do_as_told(what, who);
     }
   };
-  if (what == "uncaught") {
+  if (is_uncaught) {
     tessera::run(body);
     return 0;
   }

@@ -119,6 +119,15 @@ class OpsTest(unittest.TestCase):
         done = tessera("ops", "aten::bmm")
         self.assertRegex(done.stdout.splitlines()[-1], r"^4 operators: factors 4$")
 
+    def test_tables_fit_80_columns_and_keep_names_whole(self):
+        """Also the longest names, which get a line of their own."""
+        lines = tessera("ops").stdout.splitlines()
+        names = {op["name"] for op in self.listed()["operators"]}
+        for line in lines:
+            self.assertTrue(len(line) <= 80 or line.strip() in names, line)
+        words = {word for line in lines for word in line.split()}
+        self.assertEqual(names - words, set())
+
     def test_rules_are_the_recorded_list(self):
         golden = (ROOT / "tests" / "golden" / "rules.txt").read_text(encoding="utf-8")
         self.assertEqual(tessera("ops", "--rules").stdout, golden)

@@ -20,7 +20,7 @@ LIMIT_S = 180  # for one run of the suites
 # Not Flight*: those suites are of ranks that are threads.
 SUITES = (
     "Ranks/*:WorkTest*:CommunicatorTest*:MismatchTest*:FailureTest*:WorldTest*:"
-    "CommLog*:DeviceMesh*:Sizes*"
+    "CommLog*:DeviceMesh*:Sizes*:RankGuard*"
 )
 
 

@@ -35,6 +35,7 @@ GOLDEN_CASES = {
                      '--rank 2 --xla',
     "show_xla_json": 'show "[4] S(0) R @ mesh(dp=2, tp=2)" --xla --json',
     "ops_name": "ops aten::addmm",
+    "ops_long_names": "ops scaled_dot_product_flash_attention_for_cpu",
     "ops_form": "ops aten::mm --form factors --json",
     "ops_rules": "ops --rules aten::baddbmm",
     "ops_none": "ops no_such_operator",

@@ -31,15 +31,38 @@ class FailureTest(unittest.TestCase):
 
     @on(ENGINES)
     def test_an_exception_that_leaves_main_is_one_message_per_rank(self, engine):
-        done = run(engine, PROBE, "uncaught", "1")
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertRegex(done.stderr, r"tessera: .*planted failure.*rank 1 of 3")
-        for word in ("terminate called", "what()", "frame #", "Exception raised from"):
-            self.assertNotIn(word, done.stderr)
-        said = [line for line in done.stderr.splitlines() if "tessera: " in line]
-        self.assertLessEqual(len(said), 1 if engine == "threads" else 3, done.stderr)
+        for kind in ("uncaught", "uncaught_std"):
+            done = run(engine, PROBE, kind, "1")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            for word in ("terminate called", "what()", "frame #",
+                         "Exception raised from"):
+                self.assertNotIn(word, done.stderr)
+            said = [line for line in done.stderr.splitlines() if "tessera: " in line]
+            if engine == "threads":  # one process, one message
+                self.assertEqual(len(said), 1, done.stderr)
+                self.assertRegex(said[0], r"planted failure.*rank 1|"
+                                          r"rank 1 of 3 failed: planted failure")
+                continue
+            ranks = [line[:3] for line in said]
+            self.assertEqual(len(set(ranks)), len(ranks), done.stderr)
+            self.assertIn("[1]", ranks)
+            for line in said:  # the survivors name both ranks, theirs and the one
+                self.assertRegex(line, rf"planted failure.*\(rank {line[1]} of 3\)")
+                self.assertIn("[1]" if line[1] == "1" else "rank 1 failed", line)
 
-    def test_a_backtrace_is_there_for_who_asks(self):
+    @on(ENGINES)
+    def test_a_backtrace_is_there_for_who_asks(self, engine):
+        done = run(engine, PROBE, "uncaught", "1",
+                   env=environment(TESSERA_BACKTRACE="1"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"tessera: .*planted failure")
+        self.assertIn("Exception raised from", done.stderr)
+        self.assertIn("frame #", done.stderr)
+
+    def test_a_program_alone_says_the_same(self):
+        done = call([PROBE, "uncaught", "0"])
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, "tessera: planted failure\n"))
         done = call([PROBE, "uncaught", "0"], environment(TESSERA_BACKTRACE="1"))
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("Exception raised from", done.stderr)

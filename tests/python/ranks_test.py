@@ -57,6 +57,29 @@ def test_calls_that_communicate_under_the_lock_do_not_hang(call):
     tessera.run_ranks(3, body, deadline=20)
 
 
+def test_a_thread_of_a_rank_joins_it_by_a_guard():
+    def body():
+        world, seen = tessera.init(), []
+
+        def load():
+            with pytest.raises(ValueError, match="none of the ranks.*RankGuard"):
+                tessera.rank()
+            with tessera.RankGuard(world, "loader"):
+                x = torch.tensor([10.0 ** tessera.rank()])
+                tessera.init().communicator().all_reduce(x)
+                seen.append((tessera.rank(), tessera.world_size(), x.item()))
+            with pytest.raises(ValueError):
+                tessera.world_size()
+
+        thread = threading.Thread(target=load)
+        thread.start()
+        thread.join()
+        return seen
+
+    assert tessera.run_ranks(3, body, deadline=20) == [
+        [(r, 3, 111.0)] for r in range(3)]
+
+
 def test_an_asynchronous_result_may_be_dropped():
     def body():
         mesh = tessera.init_device_mesh("cpu", (3,))

@@ -96,7 +96,7 @@ TEST(TestCustomSharder, test_custom_sharder_errors) {
     Recommender model;
     const auto sharder = std::make_shared<BagSharder>();
     EXPECT_THROWN(
-        KeyError, "a Sharder cannot replace the module itself",
+        KeyError, "a Sharder cannot replace the root module (",
         shard_module(model, {.plan = {{"", sharder}}}));
     EXPECT_THROWN(
         c10::Error, "all of 'table' is left to a Sharder",
@@ -127,6 +127,26 @@ TEST(TestShardingPlan, EntriesAreAddedByPath) {
   });
 }
 
+TEST(TestShardingPlan, TheRootModuleHasANameInErrors) {
+  run_ranks(4, [] {
+    Mlp model(4, 8, 4);
+    const auto spec = chunks(0, kAll);
+    EXPECT_THROWN(
+        c10::ValueError, "got one for the root module (",
+        shard_module(model, {.plan = {{"", spec}}}));
+    EXPECT_THROWN(
+        c10::TypeError, "the plan of the root module (",
+        shard_module(model, {.plan = {{"", ShardingSpecPtr()}}}));
+    EXPECT_THROWN(
+        c10::TypeError, "the output plan of the root module (",
+        shard_module(model, {.output_plan = {{"", ShardingSpecPtr()}}}));
+    const auto differs = chunks(rank() == 0 ? 0 : 1, kAll);
+    EXPECT_THROWN(
+        c10::ValueError, "rank 0 has the root module (",
+        shard_module(model, {.output_plan = {{"", differs}}}));
+  });
+}
+
 TEST(TestShardingPlan, test_sharding_plan_errors) {
   run_ranks(4, [] {
     Mlp model(4, 8, 4);
@@ -136,7 +156,7 @@ TEST(TestShardingPlan, test_sharding_plan_errors) {
         c10::TypeError, "is neither a ShardingSpec nor a Sharder",
         shard_module(model, {.plan = {{"fc1.weight", ShardingSpecPtr()}}}));
     EXPECT_THROWN(
-        c10::TypeError, "the output plan of '' is no ShardingSpec",
+        c10::TypeError, "MlpImpl) is no ShardingSpec",
         shard_module(
             model,
             {.plan = {{"fc1.weight", spec}}, .output_plan = {{"", sharder}}}));
@@ -433,7 +453,10 @@ TEST(OutputPlan, ThatForwardWouldIgnoreIsAnError) {
     // Whoever has the call object knows.
     EXPECT_TRUE(close(net(x), Mlp(4, 8, 4)->forward(x)));
     EXPECT_ERROR("has no module 'fc7'", net.at("fc7", model->fc1));
-    EXPECT_ERROR("is another one than was passed", net.at("fc2", model->fc1));
+    EXPECT_ERROR(
+        "the module at 'fc2' is another one than was passed",
+        net.at("fc2", model->fc1));
+    EXPECT_ERROR(": the root module (", net.at("", model->fc1));
   });
 }
 

@@ -435,5 +435,33 @@ TEST(ToString, ShowsTheSpecAndTheShard) {
   });
 }
 
+TEST(Print, WritesWhatToStringReturnsAndMovesNothing) {
+  run_ranks(1, [&] {
+    const auto t =
+        distribute_tensor(counting({3, 2}), mesh_of({1}, {"tp"}), {Shard(0)});
+    CommLog log;
+    ::testing::internal::CaptureStdout();
+    tessera::print(t);
+    tessera::print(counting({2}));
+    EXPECT_EQ(
+        ::testing::internal::GetCapturedStdout(),
+        to_string(t) + "\n" + to_string(counting({2})) + "\n");
+    EXPECT_EQ(log.count(), 0);
+  });
+}
+
+TEST(Print, IsNamedByTheErrorOfStreams) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2});
+    auto became = counting({5});
+    make_dtensor_(became, mesh, {Shard(0)});
+    for (const at::Tensor& t :
+         {distribute_tensor(counting({5}), mesh, {Shard(0)}), became}) {
+      std::ostringstream stream;
+      EXPECT_ERROR("tessera::print(t) or tessera::to_string(t)", stream << t);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace tessera

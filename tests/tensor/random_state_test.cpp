@@ -235,6 +235,13 @@ TEST(Generators, GiveSeedAndCounter) {
     auto other = at::detail::createCPUGenerator(7);
     EXPECT_TRUE(same(with(other), a));
     EXPECT_TRUE(same(with(other), b));
+    one.set_current_seed(7);  // the seed that it has: the count goes on
+    const auto third = with(one);
+    EXPECT_FALSE(at::equal(third, a));
+    EXPECT_TRUE(same(with(other), third));
+    EXPECT_TRUE(at::equal(  // it does not advance
+        at::rand({4}, one, at::kDouble),
+        at::rand({4}, at::detail::createCPUGenerator(7), at::kDouble)));
     one.set_current_seed(9);
     const auto c = with(one);
     EXPECT_FALSE(at::equal(c, a));

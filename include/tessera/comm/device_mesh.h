@@ -28,7 +28,8 @@ DeviceMesh root_of(const DeviceMesh& mesh);
 class TESSERA_API DeviceMesh {
  public:
   /// Arranges ranks as an integer tensor does. A rank that occurs twice or lies
-  /// outside the world is an error. A mesh need not hold this rank.
+  /// outside the world is an error. A mesh need not hold this rank, and its
+  /// devices need not be there until a tensor is to have data on them.
   DeviceMesh(
       c10::DeviceType device_type, const at::Tensor& ranks,
       std::vector<std::string> dim_names = {});

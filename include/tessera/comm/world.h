@@ -55,12 +55,14 @@ class TESSERA_API World {
   friend bool operator==(const World&, const World&) = default;
 
  private:
+  friend class RankGuard;
   std::shared_ptr<detail::WorldImpl> impl_;
 };
 
 /// Returns this rank's world: inside run_ranks(), run_simulated() or run() the
 /// one of this thread; alone, a world of one rank. Repeated calls return the
-/// same world. Engine::kSimulated makes sure that it is a simulated one.
+/// same world. Engine::kSimulated makes sure that it is a simulated one. While
+/// ranks run as threads, a thread that is none of them needs a RankGuard.
 /// Example: init().rank().
 TESSERA_API World init(InitOptions options = {});
 
@@ -92,6 +94,24 @@ TESSERA_API void run_simulated(
 /// Runs `body` once per rank that this process hosts: on N threads when started
 /// by `tessera run -n N`, else once. The usual content of main().
 TESSERA_API void run(const std::function<void()>& body);
+
+/// Makes a thread that a rank has started itself part of that rank while it
+/// lives: init(), rank(), new meshes, seeds and logs are the rank's, and
+/// backward runs on this thread. Made and destroyed on the thread concerned.
+/// Ranks compare the name of the guard under which a collective is called, so
+/// threads of one rank that call a group need names that differ.
+/// Example: std::thread([world = init()] { RankGuard guard(world); ... });
+class TESSERA_API RankGuard {
+ public:
+  explicit RankGuard(const World& world, const std::string& name = "helper");
+  ~RankGuard();
+  RankGuard(const RankGuard&) = delete;
+  RankGuard& operator=(const RankGuard&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 /// Returns this rank; 0 when the program runs alone.
 TESSERA_API int64_t rank();

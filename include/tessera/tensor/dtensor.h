@@ -107,9 +107,14 @@ TESSERA_API const DTensorSpec& spec(const at::Tensor& tensor);
 TESSERA_API const DeviceMesh& device_mesh(const at::Tensor& tensor);
 TESSERA_API const Placements& placements(const at::Tensor& tensor);
 
-/// Prints the spec and this rank's shard; moves nothing. (`std::cout << t`
-/// raises: ATen reads a data pointer there.)
+/// Prints the spec and this rank's shard; moves nothing. A plain tensor is
+/// printed as LibTorch does. (`std::cout << t` of a sharded one raises: ATen
+/// reads a data pointer there.)
 TESSERA_API std::string to_string(const at::Tensor& tensor);
+/// Prints the same and a newline to std::cout, as at::print() does for plain
+/// tensors. Name the namespace: a bare print(t) may find at::print().
+/// Example: tessera::print(t);
+TESSERA_API void print(const at::Tensor& tensor);
 
 /// One box of a sharded tensor, as checkpoint systems describe it.
 struct ChunkStorageMetadata {

@@ -159,7 +159,8 @@ CallFacts facts_of(const CollectiveCall& call, int64_t other) {
       .peer = has_root(call.kind) ? call.peer : -1,
       .tag = is_point_to_point(call.kind) ? call.tag : 0,
       .stamp = call.stamp,
-      .cause = call.cause};
+      .cause = call.cause,
+      .thread = call.thread};
   if (!call.sample().defined()) {
     return facts;
   }
@@ -188,6 +189,10 @@ std::string name_of(const CauseFacts& cause) {
 std::string disagreement(const CallFacts& a, const CallFacts& b) {
   if (a.kind != b.kind && !is_point_to_point(a.kind)) {
     return "the operation";
+  }
+  if (a.thread != b.thread) {
+    return "which of their threads calls (a RankGuard must have the same name "
+           "on all ranks, and threads that share a group one order)";
   }
   if (a.stamp.seed != b.stamp.seed) {
     return c10::str(

@@ -71,6 +71,7 @@ struct CollectiveCall {
   const std::vector<Pieces>* pulls = nullptr;  // outlives the call
   RandomStamp stamp = {};  // must agree between ranks, but for send and recv
   CauseFacts cause = {};   // so must this
+  uint64_t thread = 0;     // and this: a hash of the RankGuard's name, if any
 
   /// Returns a tensor that tells dtype and device; undefined for a barrier.
   const at::Tensor& sample() const { return input.defined() ? input : output; }
@@ -134,6 +135,7 @@ struct CallFacts {
   int64_t tag = 0;
   RandomStamp stamp = {};
   CauseFacts cause = {};
+  uint64_t thread = 0;
   int64_t numel = 0;    // where all ranks must have as many
   uint64_t counts = 0;  // a hash of the counts that all ranks must share
   int64_t gives = 0;    // all_to_all: to the other rank

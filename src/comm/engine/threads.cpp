@@ -13,6 +13,8 @@
 #include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 
+#include "comm/rank_guard.h"
+
 namespace tessera::detail {
 namespace {
 
@@ -102,7 +104,8 @@ struct RankStart {
 void rank_main(const RankStart& start, int64_t rank) {
   try {
     const at::ThreadLocalStateGuard modes(start.modes);
-    set_rank_modes(start.intra_op_threads);
+    const RankModes rank_modes;
+    set_intra_op_threads(start.intra_op_threads);
     thread_rank() = std::make_shared<ThreadsRank>(start.world, rank);
     start.body();
     start.world->leave(rank);
@@ -116,13 +119,28 @@ void rank_main(const RankStart& start, int64_t rank) {
 
 }  // namespace
 
-void set_rank_modes(int intra_op_threads) {
+RankModes::RankModes()
+    : backward_elsewhere_(
+          c10::AutogradState::get_tls_state().get_multithreading_enabled()),
+      views_replay_(
+          c10::AutogradState::get_tls_state().get_view_replay_enabled()),
+      keeps_casts_(at::autocast::is_autocast_cache_enabled()) {
   c10::AutogradState& modes = c10::AutogradState::get_tls_state();
   modes.set_multithreading_enabled(false);
   modes.set_view_replay_enabled(true);
   at::autocast::set_autocast_cache_enabled(false);
-  if (at::get_num_threads() != intra_op_threads) {
-    at::set_num_threads(intra_op_threads);
+}
+
+RankModes::~RankModes() {
+  c10::AutogradState& modes = c10::AutogradState::get_tls_state();
+  modes.set_multithreading_enabled(backward_elsewhere_);
+  modes.set_view_replay_enabled(views_replay_);
+  at::autocast::set_autocast_cache_enabled(keeps_casts_);
+}
+
+void set_intra_op_threads(int count) {
+  if (at::get_num_threads() != count) {
+    at::set_num_threads(count);
   }
 }
 
@@ -157,6 +175,7 @@ ThreadsGroup* ThreadsWorld::find_group(
     group->ranks = ranks;
     group->generation = generation;
     group->next.resize(ranks.size());
+    group->waiting.resize(ranks.size());
   }
   return group.get();
 }
@@ -191,6 +210,7 @@ void run_thread_ranks(
     int64_t n, const std::function<void()>& body,
     std::chrono::milliseconds deadline) {
   prepare_libtorch();
+  const ThreadRanksRun running;
   const int all_threads = at::get_num_threads();
   const RankStart start{
       std::make_shared<ThreadsWorld>(n, deadline), body, at::ThreadLocalState(),

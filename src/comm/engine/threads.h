@@ -20,6 +20,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct Operation {
   std::vector<int64_t> ranks;                        // global, per slot
   std::vector<std::optional<CollectiveCall>> calls;  // per slot
   std::vector<std::optional<StreamPoint>> points;    // of the calls
+  std::vector<std::thread::id> callers;              // that made the calls
   int64_t arrived = 0;
   bool ready = false;      // all calls are here and agree
   bool withdrawn = false;  // a rank gave its call up; never gets ready
@@ -75,6 +77,8 @@ struct ThreadsGroup {
   std::vector<int64_t> ranks;
   uint64_t generation = 0;     // how often it was rebuilt
   std::vector<uint64_t> next;  // sequence number, per place
+  /// The threads that wait for a collective which they have called, per place.
+  std::vector<std::vector<std::thread::id>> waiting;
   std::map<uint64_t, std::shared_ptr<Operation>> calls;  // not ready yet
   std::map<MessageKey, std::deque<std::shared_ptr<Operation>>> messages;
   std::string broken;  // why no further call is possible
@@ -136,6 +140,8 @@ class ThreadsWorld : public std::enable_shared_from_this<ThreadsWorld> {
   Ticket find_message(
       ThreadsGroup& group, int64_t place, const CollectiveCall& call);
   void check_may_call(
+      ThreadsGroup& group, int64_t place, const CollectiveCall& call);
+  void check_one_caller(
       ThreadsGroup& group, int64_t place, const CollectiveCall& call);
   bool is_failed(const ThreadsGroup& group) const;
   void arrive(Lock& lock, const Ticket& ticket);
@@ -202,17 +208,34 @@ std::string message_of(const std::exception_ptr& exception);
 /// Throws an exception again, with the rank that it left: "rank 2 of 4".
 [[noreturn]] void rethrow_with_rank(
     const std::exception_ptr& exception, const std::string& who);
+/// Prints why a rank's call is refused while another thread of it waits in its
+/// group; both orders of the two calls would be right.
+std::string two_callers_text(const CollectiveCall& call, int64_t rank);
 /// Throws why a rank's call failed.
 [[noreturn]] void throw_failure(
     const CollectiveCall& call, const ThreadsGroup& group, int64_t rank,
     const std::string& reason);
 
-/// Sets the modes of a rank's thread: those of the thread that started it, but
-/// backward runs on the rank's own thread (one thread per device could not
-/// serve ranks that wait for each other), views replay, and autocast keeps no
-/// casts (it makes them under a lock of the process, where a rank that had to
-/// wait for another one would wait for ever).
-void set_rank_modes(int intra_op_threads);
+/// The modes of a rank's thread, while it lives: backward runs on that thread
+/// itself (one thread per device could not serve ranks that wait for each
+/// other), views replay, and autocast keeps no casts (it makes them under a
+/// lock of the process, where a rank that had to wait for another one would
+/// wait for ever).
+class RankModes {
+ public:
+  RankModes();
+  ~RankModes();
+  RankModes(const RankModes&) = delete;
+  RankModes& operator=(const RankModes&) = delete;
+
+ private:
+  bool backward_elsewhere_;
+  bool views_replay_;
+  bool keeps_casts_;
+};
+
+/// Sets how many threads LibTorch uses inside an operator of this thread.
+void set_intra_op_threads(int count);
 
 /// Returns the rank that this thread is, or null.
 const std::shared_ptr<ThreadsRank>& current_thread_rank();

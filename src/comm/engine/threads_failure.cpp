@@ -60,6 +60,14 @@ std::string message_of(const std::exception_ptr& exception) {
   }
 }
 
+std::string two_callers_text(const CollectiveCall& call, int64_t rank) {
+  return c10::str(
+      "two threads of rank ", rank, " call at once: ", describe(call),
+      " while another thread waits in this group, so that their order would be "
+      "left to chance; call from one thread at a time, or from each in a group "
+      "of its own");
+}
+
 void throw_failure(
     const CollectiveCall& call, const ThreadsGroup& group, int64_t rank,
     const std::string& reason) {
@@ -88,6 +96,24 @@ void ThreadsWorld::check_may_call(
         call, group, rank,
         "the group is broken by an earlier failure: " + group.broken);
   }
+}
+
+// The order of a rank's calls is what ranks share, and two of its threads that
+// call at once have none.
+void ThreadsWorld::check_one_caller(
+    ThreadsGroup& group, int64_t place, const CollectiveCall& call) {
+  const auto& waiting = group.waiting[static_cast<size_t>(place)];
+  const bool alone =
+      std::all_of(waiting.begin(), waiting.end(), [](std::thread::id other) {
+        return other == std::this_thread::get_id();
+      });
+  if (is_point_to_point(call.kind) || alone) {
+    return;
+  }
+  const int64_t rank = group.ranks[static_cast<size_t>(place)];
+  const std::string text = two_callers_text(call, rank);
+  break_group(group, text);
+  throw_failure(call, group, rank, text);
 }
 
 // After a failure only groups that were rebuilt without the failed go on.

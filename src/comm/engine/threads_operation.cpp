@@ -21,6 +21,7 @@ std::shared_ptr<Operation> make_operation(
   operation->ranks = std::move(ranks);
   operation->calls.resize(operation->ranks.size());
   operation->points.resize(operation->ranks.size());
+  operation->callers.resize(operation->ranks.size());
   return operation;
 }
 
@@ -153,12 +154,14 @@ Ticket ThreadsWorld::submit(
   std::optional<StreamPoint> point = mark_stream(call);
   Lock lock(mutex_);
   check_may_call(group, place, call);
+  check_one_caller(group, place, call);
   const Ticket ticket = is_point_to_point(call.kind)
                             ? find_message(group, place, call)
                             : find_call(group, place);
   const auto slot = static_cast<size_t>(ticket.slot);
   ticket.operation->calls[slot] = std::move(call);
   ticket.operation->points[slot] = std::move(point);
+  ticket.operation->callers[slot] = std::this_thread::get_id();
   arrive(lock, ticket);
   return ticket;
 }
@@ -238,10 +241,41 @@ void ThreadsWorld::run_part_unlocked(
   }
 }
 
+namespace {
+
+// Lists a thread that waits for a collective of its own. Made and destroyed
+// under the lock.
+class WaitingThread {
+ public:
+  explicit WaitingThread(const Ticket& ticket) {
+    const Operation& operation = *ticket.operation;
+    const auto slot = static_cast<size_t>(ticket.slot);
+    if (!is_point_to_point(ticket.call().kind) &&
+        operation.callers[slot] == std::this_thread::get_id()) {
+      list_ = &operation.group->waiting[slot];
+      list_->push_back(std::this_thread::get_id());
+    }
+  }
+  ~WaitingThread() {
+    if (list_ != nullptr) {
+      list_->erase(
+          std::find(list_->begin(), list_->end(), std::this_thread::get_id()));
+    }
+  }
+  WaitingThread(const WaitingThread&) = delete;
+  WaitingThread& operator=(const WaitingThread&) = delete;
+
+ private:
+  std::vector<std::thread::id>* list_ = nullptr;
+};
+
+}  // namespace
+
 void ThreadsWorld::wait(const Ticket& ticket) {
   Operation& operation = *ticket.operation;
   CollectiveCall mine;  // ends after the lock: a rank frees its own tensors
   Lock lock(mutex_);
+  const WaitingThread waiting(ticket);
   const auto limit = std::chrono::steady_clock::now() + deadline_;
   while (true) {
     run_open_parts(lock, ticket);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -31,6 +32,8 @@ class ProcessGroupState {
   std::unique_ptr<Wire> wire;  // made by the first call
   std::string broken;          // why no further call is possible
   Scratch scratch;
+  /// The threads that wait for a collective which they have called.
+  std::vector<std::thread::id> waiting;
 
   /// Calls that reach the wire one after the other: collectives; messages of
   /// one direction, peer and tag.
@@ -84,6 +87,8 @@ class ProcessCall {
 
   ProcessGroupState& group() const { return *group_; }
   const CollectiveCall& call() const { return call_; }
+  /// Returns the thread that made the call.
+  std::thread::id caller() const { return caller_; }
   /// Prints "call 3", "message".
   const std::string& label() const { return label_; }
 
@@ -143,6 +148,7 @@ class ProcessCall {
 
   std::shared_ptr<ProcessGroupState> group_;
   CollectiveCall call_;
+  std::thread::id caller_ = std::this_thread::get_id();
   std::string label_;
   ProcessGroupState::Lane& lane_;
   uint64_t sequence_;  // in its lane

@@ -10,6 +10,7 @@
 
 #include "comm/engine/process/process_call.h"
 #include "comm/engine/process/self_messages.h"
+#include "comm/engine/threads.h"
 #include "comm/launch.h"
 
 namespace tessera::detail {
@@ -201,6 +202,22 @@ void ProcessWorld::check_may_call(
       describe_group(group.ranks), ", rank ", group.rank(), ": ", reason);
 }
 
+void ProcessWorld::check_one_caller(
+    ProcessGroupState& group, const CollectiveCall& call) {
+  const bool alone = std::all_of(
+      group.waiting.begin(), group.waiting.end(), [](std::thread::id other) {
+        return other == std::this_thread::get_id();
+      });
+  if (is_point_to_point(call.kind) || alone) {
+    return;
+  }
+  const std::string text = two_callers_text(call, rank());
+  break_group(group, text);
+  TORCH_CHECK_WITH(
+      DistBackendError, false, describe(call), " on ",
+      describe_group(group.ranks), ", rank ", rank(), ": ", text);
+}
+
 std::shared_ptr<ProcessCall> ProcessWorld::submit(
     const std::vector<int64_t>& ranks, CollectiveCall call) {
   const Lock lock(mutex_);
@@ -208,6 +225,7 @@ std::shared_ptr<ProcessCall> ProcessWorld::submit(
   hear();
   flush_withdrawn();
   check_may_call(*group, call);
+  check_one_caller(*group, call);
   auto made = std::make_shared<ProcessCall>(group, std::move(call));
   active_.push_back(made);
   advance_or_fail(*made);
@@ -315,7 +333,38 @@ void ProcessWorld::miss_ended_ranks() {
   }
 }
 
+namespace {
+
+// Lists a thread that waits for a collective of its own.
+class ListedThread {
+ public:
+  ListedThread(std::mutex& mutex, const ProcessCall& call) : mutex_(mutex) {
+    if (!is_point_to_point(call.call().kind) &&
+        call.caller() == std::this_thread::get_id()) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      list_ = &call.group().waiting;
+      list_->push_back(call.caller());
+    }
+  }
+  ~ListedThread() {
+    if (list_ != nullptr) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      list_->erase(
+          std::find(list_->begin(), list_->end(), std::this_thread::get_id()));
+    }
+  }
+  ListedThread(const ListedThread&) = delete;
+  ListedThread& operator=(const ListedThread&) = delete;
+
+ private:
+  std::mutex& mutex_;
+  std::vector<std::thread::id>* list_ = nullptr;
+};
+
+}  // namespace
+
 void ProcessWorld::wait(ProcessCall& call) {
+  const ListedThread waiting(mutex_, call);
   const auto began = ProcessCall::Clock::now();
   Pauses pauses;
   for (int looks = 0;; ++looks) {

@@ -70,6 +70,9 @@ class ProcessWorld : public WorldImpl,
 
   void check_may_call(
       const ProcessGroupState& group, const CollectiveCall& call) const;
+  /// Throws where another thread of this rank waits in the group, and breaks
+  /// it.
+  void check_one_caller(ProcessGroupState& group, const CollectiveCall& call);
   /// Returns why a group cannot work: a rank of it has failed.
   std::string failure_of(const ProcessGroupState& group) const;
   /// Moves a call on; what ends it breaks its group.

@@ -14,6 +14,7 @@
 #include "comm/engine/simulated/equal_ranks.h"
 #include "comm/engine/threads.h"
 #include "comm/launch.h"
+#include "comm/rank_guard.h"
 
 namespace tessera::detail {
 namespace {
@@ -168,13 +169,15 @@ std::shared_ptr<SimulatedWorld> current_simulated_rank() {
 
 void run_simulated_rank(
     const SimulatedRank& which, const std::function<void()>& body) {
+  const ThreadRanksRun running;
   const at::ThreadLocalState modes;
   const int intra_op_threads = at::get_num_threads();
   std::exception_ptr failure;
   std::thread([&] {
     try {
       const at::ThreadLocalStateGuard guard(modes);
-      set_rank_modes(intra_op_threads);
+      const RankModes rank_modes;
+      set_intra_op_threads(intra_op_threads);
       thread_rank() = std::make_shared<SimulatedWorld>(which);
       body();
     } catch (...) {
