@@ -149,6 +149,18 @@ std::vector<int64_t> even_shape(
   return shape;
 }
 
+// Tells whether even_shape() knows less of other ranks' shards than it says.
+bool takes_shards_for_equal(const Layout& layout) {
+  for (size_t m = 0; m < layout.placements().size(); ++m) {
+    const Placement& p = layout.placements()[m];
+    if (p.is_shard() && p.kind() != Placement::Kind::kRaggedShard &&
+        layout.mesh().size(static_cast<int64_t>(m)) > 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
 SpecPtr spec_of_local(
     const at::Tensor& local, const DeviceMesh& mesh,
     const Placements& placements, const FromLocalOptions& options) {
@@ -203,6 +215,9 @@ at::Tensor from_local(
   const at::Tensor here =
       moves ? local.to(c10::Device(mesh.device_type())) : local;
   const SpecPtr spec = spec_of_local(here, mesh, placements, options);
+  if (!options.shape && takes_shards_for_equal(spec->layout())) {
+    detail::note_equal_shards();
+  }
   detail::LocalGradient gradient =
       detail::local_gradient("from_local", *spec, options.grad_placements);
   const detail::CallCause cause("from_local", &mesh);
