@@ -96,6 +96,9 @@ Work submit(CommunicatorImpl& impl, CollectiveCall call) {
   if (!detail::is_point_to_point(call.kind)) {
     call.cause = detail::current_cause_facts();
     call.thread = detail::guarded_thread();
+    call.cause.took_shards_for_equal =
+        impl.of_world != nullptr &&
+        impl.of_world->took_shards_for_equal.load(std::memory_order_relaxed);
   }
   if (impl.logs()->empty() || detail::Unrecorded::active()) {
     return submit_in_flight(impl, std::move(call));

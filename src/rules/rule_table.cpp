@@ -250,8 +250,20 @@ RuleGroup& RuleGroup::not_empty() {
 }
 
 RuleGroup& RuleGroup::channels_last() {
+  return set_strides(detail::ResultStrides::kChannelsLast);
+}
+
+RuleGroup& RuleGroup::like_operands() {
+  return set_strides(detail::ResultStrides::kLikeOperands);
+}
+
+RuleGroup& RuleGroup::contiguous() {
+  return set_strides(detail::ResultStrides::kContiguous);
+}
+
+RuleGroup& RuleGroup::set_strides(detail::ResultStrides strides) {
   for (Rule* rule : rules_) {
-    rule->strides = detail::ResultStrides::kChannelsLast;
+    rule->strides = strides;
   }
   changed();
   return *this;

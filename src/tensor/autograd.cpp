@@ -77,9 +77,8 @@ struct ToLocalBackward final : torch::autograd::Node {
       return {at::Tensor()};
     }
     detail::check_known("backward of to_local", local, *spec);
-    const at::Tensor gradient = from_local(
-        local.scale == 1 ? gradients[0] : gradients[0].mul(local.scale),
-        spec->mesh(), local.placements, {.shape = spec->shape()});
+    const at::Tensor gradient = in_format_of_tensor(
+        local.scale == 1 ? gradients[0] : gradients[0].mul(local.scale));
     if (detail::checks_gradients()) {
       detail::check_gradient(
           gradient, "the gradient of to_local() of " +
@@ -87,6 +86,23 @@ struct ToLocalBackward final : torch::autograd::Node {
     }
     return {gradient};
   }
+
+  // Gradients may lie differently on the ranks, which must say the same of the
+  // sharded one: that it lies as the tensor does.
+  at::Tensor in_format_of_tensor(const at::Tensor& gradient) const {
+    const std::vector<int64_t>& shape = spec->shape();
+    const std::vector<int64_t> strides = detail::strides_in_format(
+        shape, spec->strides(), c10::MemoryFormat::Preserve);
+    const bool row_major = strides == detail::contiguous_strides(shape);
+    return from_local(
+        row_major || !spec->has_shard()
+            ? gradient
+            : detail::arranged(
+                  gradient,
+                  detail::shard_strides(gradient.sizes(), shape, strides)),
+        spec->mesh(), local.placements, {.shape = shape, .stride = strides});
+  }
+
   SpecPtr spec;
   detail::LocalGradient local;
 };
@@ -150,6 +166,20 @@ std::vector<int64_t> even_shape(
   return shape;
 }
 
+// Tells whether even_shape() knows less of other ranks' shards than it says.
+bool takes_shards_for_equal(const Layout& layout) {
+  for (size_t m = 0; m < layout.placements().size(); ++m) {
+    const Placement& p = layout.placements()[m];
+    if (p.is_shard() && p.kind() != Placement::Kind::kRaggedShard &&
+        layout.mesh().size(static_cast<int64_t>(m)) > 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The strides follow from the local tensor; see Note [How shards lie in
+// memory], strides.h.
 SpecPtr spec_of_local(
     const at::Tensor& local, const DeviceMesh& mesh,
     const Placements& placements, const FromLocalOptions& options) {
@@ -168,14 +198,15 @@ SpecPtr spec_of_local(
       ": the strides must give every element memory of its own; got ",
       shape_to_string(*options.stride), " for shape ",
       shape_to_string(*options.shape),
-      "; leave .stride out for contiguous ones");
+      "; leave .stride out for those that follow from the local tensor");
   const std::vector<int64_t> shape =
       options.shape ? *options.shape : even_shape(local, mesh, placements);
-  const SpecPtr spec =
+  const std::vector<int64_t> strides =
       options.stride
-          ? DTensorSpec::make(
-                mesh, placements, shape, *options.stride, local.scalar_type())
-          : DTensorSpec::make(mesh, placements, shape, local.scalar_type());
+          ? *options.stride
+          : detail::strides_of_whole(shape, local.sizes(), local.strides());
+  const SpecPtr spec =
+      DTensorSpec::make(mesh, placements, shape, strides, local.scalar_type());
   TORCH_CHECK_VALUE(
       !spec->has_shard() ||
           local.sizes() == at::IntArrayRef(spec->local_shape()),
@@ -207,6 +238,9 @@ at::Tensor from_local(
   const at::Tensor here =
       moves ? local.to(c10::Device(mesh.device_type())) : local;
   const SpecPtr spec = spec_of_local(here, mesh, placements, options);
+  if (!options.shape && takes_shards_for_equal(spec->layout())) {
+    detail::note_equal_shards();
+  }
   detail::LocalGradient gradient =
       detail::local_gradient("from_local", *spec, options.grad_placements);
   const detail::CallCause cause("from_local", &mesh);

@@ -8,6 +8,7 @@
 #include <tensor/local_views.h>
 #include <tensor/movement.h>
 #include <tensor/ruled_call.h>
+#include <tensor/strides.h>
 #include <tensor/ways.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/machine_model.h>
@@ -250,39 +251,85 @@ class Decider {
     }
   }
 
-  // Strides of results follow operands of their shape that agree on them.
   void find_strides() {
+    if (decision_->strides == ResultStrides::kChannelsLast) {
+      decision_->format = has_channels_last() ? c10::MemoryFormat::ChannelsLast
+                                              : c10::MemoryFormat::Contiguous;
+      return;
+    }
     const auto number = call_.schema().argumentIndexWithName("memory_format");
     if (number) {
       const c10::IValue& format = call_.argument(static_cast<size_t>(*number));
       decision_->format = format.isNone() ? c10::MemoryFormat::Preserve
                                           : format.toMemoryFormat();
     }
-    bool agree = true;
+    find_like_strides();
+  }
+
+  // Calls f(tensor, plan) for the operands that a kernel reads.
+  template <class F>
+  void for_each_read(const F& f) const {
     for (const OperandPlan& plan : decision_->operands) {
-      if (!plan.defined || plan.out) {
-        continue;
-      }
-      const at::Tensor* t = tensor_at(call_, plan);
-      if (t->dim() == 0) {
-        continue;
-      }
-      const bool first = decision_->like_shape.empty();
-      if (first || t->numel() > c10::multiply_integers(decision_->like_shape)) {
-        decision_->like_shape = t->sizes().vec();
-        decision_->like_strides = t->strides().vec();
-        agree = first || agree;
-      } else if (t->sizes() == at::IntArrayRef(decision_->like_shape)) {
-        agree =
-            agree && t->strides() == at::IntArrayRef(decision_->like_strides);
-      }
-      if (decision_->strides == ResultStrides::kChannelsLast) {
-        break;  // the first operand alone decides
+      if (plan.defined && !plan.out) {
+        f(*tensor_at(call_, plan), plan);
       }
     }
-    if (!agree) {
-      decision_->like_shape.clear();
+  }
+
+  // As kernels choose: one operand will do, but all tensors of a list must be.
+  bool has_channels_last() const {
+    bool any = false;
+    bool all = true;
+    bool lists = false;
+    for_each_read([&](const at::Tensor& t, const OperandPlan& plan) {
+      const bool is = t.dim() == 4 &&
+                      c10::is_channels_last_strides_2d(t.sizes(), t.strides());
+      any = any || is;
+      all = all && is;
+      lists =
+          lists || traits_.arguments[static_cast<size_t>(plan.argument)].kind ==
+                       ArgumentTraits::Kind::kTensors;
+    });
+    return lists ? all && any : any;
+  }
+
+  // Results of the shape of the largest operand follow it, or all operands as a
+  // kernel does.
+  void find_like_strides() {
+    std::vector<StridedShape> operands;
+    const StridedShape* largest = nullptr;
+    for_each_read([&](const at::Tensor& t, const OperandPlan&) {
+      if (t.dim() > 0) {
+        operands.push_back({t.sizes(), t.strides()});
+      }
+    });
+    for (const StridedShape& operand : operands) {
+      if (largest == nullptr || c10::multiply_integers(operand.shape) >
+                                    c10::multiply_integers(largest->shape)) {
+        largest = &operand;
+      }
     }
+    if (largest == nullptr) {
+      return;
+    }
+    // Indices of lists have no part in each other's results.
+    const bool lists = traits_.rule.per_element;
+    const auto as_largest = [&](const StridedShape& operand) {
+      return operand.shape == largest->shape
+                 ? operand.strides == largest->strides
+                 : lists;
+    };
+    const auto fits = [&](const StridedShape& operand) {
+      return operand.shape.size() <= largest->shape.size();
+    };
+    if (std::all_of(operands.begin(), operands.end(), as_largest)) {
+      decision_->like_strides = largest->strides.vec();
+    } else if (!lists && std::all_of(operands.begin(), operands.end(), fits)) {
+      decision_->like_strides = elementwise_strides(largest->shape, operands);
+    } else {
+      return;
+    }
+    decision_->like_shape = largest->shape.vec();
   }
 
   // A written shard is what it was, with other values.

@@ -53,6 +53,8 @@ at::Tensor on_mesh_device(const at::Tensor& tensor, const DeviceMesh& mesh) {
              : tensor.to(c10::Device(mesh.device_type()));
 }
 
+// The strides of a dense value are those of the tensor, and its shards follow;
+// see Note [How shards lie in memory], strides.h.
 SpecPtr spec_like(
     const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements) {

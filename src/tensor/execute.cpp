@@ -1,11 +1,14 @@
 #include <tensor/execute.h>
 
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/accumulate.h>
 #include <comm/pull.h>
 #include <tensor/blocks.h>
+#include <tensor/movement.h>
 #include <tensor/step_label.h>
 
 namespace tessera::detail {
@@ -173,6 +176,27 @@ at::Tensor addend_of(const at::Tensor& value, ReduceOp op, int64_t coordinate) {
   return everywhere || coordinate == 0 ? value : neutral_like(value, op);
 }
 
+namespace {
+
+// Brings a row-major shard into the target's order of dims, when it is there.
+MovingShard arranging(MovingShard moving, const std::vector<int64_t>& strides) {
+  if (moving.is_settled()) {
+    return MovingShard(arranged(moving.shard(), strides));
+  }
+  const at::Tensor& arriving = moving.shard();
+  at::Tensor result =
+      at::empty_strided(arriving.sizes(), strides, arriving.options());
+  const auto rest = std::make_shared<MovingShard>(std::move(moving));
+  auto arrange = [rest, result] {
+    // Fills the shard: no write that autograd should hear of.
+    at::AutoDispatchBelowADInplaceOrView below;
+    result.copy_(rest->settle());
+  };
+  return MovingShard(std::move(result), Work(), std::move(arrange));
+}
+
+}  // namespace
+
 MovingShard start(const PreparedPlan& plan, const at::Tensor& shard) {
   const at::Tensor source = shard.resolve_conj().resolve_neg().contiguous();
   MovingShard current(source);
@@ -181,7 +205,8 @@ MovingShard start(const PreparedPlan& plan, const at::Tensor& shard) {
     const StepLabel label(*step.step, held.numel(), step.shape);
     current = StepRun(step, held, !held.is_alias_of(shard)).start();
   }
-  return current;
+  return plan.strides.empty() ? std::move(current)
+                              : arranging(std::move(current), plan.strides);
 }
 
 }  // namespace tessera::detail

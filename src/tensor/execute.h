@@ -34,7 +34,8 @@ class MovingShard {
 };
 
 /// Carries a plan out from this rank's shard of the source; all but the last
-/// step are complete on return. The result may be `shard` itself, or share its
+/// step are complete on return. The result lies as Note [How shards lie in
+/// memory] says. It may be `shard` itself, or share its
 /// memory, where nothing moves.
 MovingShard start(const PreparedPlan& plan, const at::Tensor& shard);
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/logspace.h>
@@ -12,6 +13,7 @@
 #include <tensor/random/table.h>
 #include <tensor/random/words.h>
 #include <tensor/sharded_impl.h>
+#include <tensor/strides.h>
 #include <tessera/tensor/dtensor.h>
 
 namespace tessera {
@@ -32,9 +34,26 @@ at::TensorOptions local_options(
   if (!options.has_device() || !options.device().is_meta()) {
     detail::check_mesh_device("factory", mesh);
   }
-  at::TensorOptions local = options.requires_grad(false);
+  // empty() alone has memory formats, as in LibTorch.
+  at::TensorOptions local =
+      options.requires_grad(false).memory_format(std::nullopt);
   return options.has_device() ? local
                               : local.device(c10::Device(mesh.device_type()));
+}
+
+at::MemoryFormat format_of(
+    at::IntArrayRef sizes, const DeviceMesh& mesh,
+    const at::TensorOptions& options) {
+  const auto format =
+      options.memory_format_opt().value_or(at::MemoryFormat::Contiguous);
+  const size_t wanted = format == at::MemoryFormat::ChannelsLast     ? 4
+                        : format == at::MemoryFormat::ChannelsLast3d ? 5
+                                                                     : 0;
+  TORCH_CHECK_VALUE(
+      wanted == 0 || sizes.size() == wanted, "empty on ", to_string(mesh),
+      ", rank ", mesh.world().rank(), ": a tensor in format ", format,
+      " must have ", wanted, " dims; got shape ", sizes);
+  return format;
 }
 
 SpecPtr factory_spec(
@@ -95,8 +114,18 @@ at::Tensor empty(
     at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
   const at::TensorOptions local = local_options(mesh, options);
-  const SpecPtr spec = factory_spec(sizes, mesh, placements, local);
-  return finish(at::empty(spec->local_shape(), local), spec, options);
+  const SpecPtr spec = DTensorSpec::make(
+      mesh, placements, sizes.vec(),
+      detail::strides_in_format(
+          sizes, detail::contiguous_strides(sizes),
+          format_of(sizes, mesh, options)),
+      c10::typeMetaToScalarType(local.dtype()));
+  return finish(
+      spec->has_shard()
+          ? at::empty_strided(
+                spec->local_shape(), detail::strides_of_shard(*spec), local)
+          : at::empty(spec->local_shape(), local),
+      spec, options);
 }
 
 at::Tensor full(

@@ -1,9 +1,11 @@
 #include <tensor/movement.h>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/util/accumulate.h>
 #include <tensor/execute.h>
 #include <tensor/pieces.h>
+#include <tensor/strides.h>
 
 namespace tessera::detail {
 
@@ -42,6 +44,14 @@ std::vector<int64_t> lengths_of(const Region& region) {
     lengths.push_back(total_length(runs));
   }
   return lengths;
+}
+
+Region in_order(const Region& region, const std::vector<int64_t>& order) {
+  Region result;
+  for (const int64_t d : order) {
+    result.push_back(region[static_cast<size_t>(d)]);
+  }
+  return result;
 }
 
 // Sends each part of one cut from `source` along a mesh dim.
@@ -109,13 +119,30 @@ at::Tensor cut_shard(const at::Tensor& value, const DTensorSpec& target) {
   if (!target.has_shard()) {
     return at::empty({0}, value.options());
   }
-  const Region mine = region_of(target.layout(), *target.mesh().coordinate());
-  const at::Tensor source = value.resolve_conj().resolve_neg().contiguous();
-  const at::Tensor shard = at::empty(target.local_shape(), source.options());
-  copy_pieces(
-      pieces_between(region_of(whole(target.shape())), mine), source, 0, shard,
-      0);
+  // With their dims in the order of memory, value and shard are row-major.
+  const std::vector<int64_t> order =
+      memory_order(target.shape(), target.strides());
+  const at::Tensor source =
+      value.resolve_conj().resolve_neg().permute(order).contiguous();
+  const Region all = region_of(whole(source.sizes().vec()));
+  const Region mine =
+      in_order(region_of(target.layout(), *target.mesh().coordinate()), order);
+  const at::Tensor shard = at::empty_strided(
+      target.local_shape(), strides_of_shard(target), source.options());
+  copy_pieces(pieces_between(all, mine), source, 0, shard, 0);
   return to_addend(shard, target);
+}
+
+std::vector<int64_t> strides_of_shard(const DTensorSpec& spec) {
+  return shard_strides(spec.local_shape(), spec.shape(), spec.strides());
+}
+
+at::Tensor arranged(
+    const at::Tensor& shard, const std::vector<int64_t>& strides) {
+  return shard.strides() == at::IntArrayRef(strides)
+             ? shard
+             : at::empty_strided(shard.sizes(), strides, shard.options())
+                   .copy_(shard);
 }
 
 at::Tensor scatter_shard(
@@ -134,7 +161,7 @@ at::Tensor scatter_shard(
     local = local.clone(at::MemoryFormat::Contiguous);
     group.broadcast(local, source);
   }
-  return to_addend(local, target);
+  return to_addend(arranged(local, strides_of_shard(target)), target);
 }
 
 }  // namespace tessera::detail

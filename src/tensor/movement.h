@@ -9,13 +9,14 @@
 namespace tessera::detail {
 
 /// Returns this rank's shard in placements `target`, given the one in `source`,
-/// by the cheapest plan. May share memory with `local` where nothing had to
-/// move.
+/// by the cheapest plan, in the target's order of dims. May share memory with
+/// `local` where nothing had to move.
 at::Tensor move_shard(
     const at::Tensor& local, const DTensorSpec& source,
     const Placements& target);
 
-/// Returns this rank's shard of a whole value; no communication.
+/// Returns this rank's shard of a whole value, in memory of its own; no
+/// communication.
 at::Tensor cut_shard(const at::Tensor& value, const DTensorSpec& target);
 
 /// Turns a value that all ranks hold into this rank's addend, along every mesh
@@ -26,6 +27,13 @@ at::Tensor to_addend(const at::Tensor& value, const DTensorSpec& target);
 /// ranks, cut as `target` says. `tensor` has the global shape on every rank.
 at::Tensor scatter_shard(
     const at::Tensor& tensor, const DTensorSpec& target, int64_t source);
+
+/// Returns the strides of this rank's shard, which it must have; see Note [How
+/// shards lie in memory], strides.h.
+std::vector<int64_t> strides_of_shard(const DTensorSpec& spec);
+/// Returns a shard with these strides: itself, or a copy.
+at::Tensor arranged(
+    const at::Tensor& shard, const std::vector<int64_t>& strides);
 
 /// Returns all Replicate.
 Placements replicated(const DeviceMesh& mesh);

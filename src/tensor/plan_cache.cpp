@@ -50,20 +50,6 @@ ThreadPlans& thread_plans() {
   return instance;
 }
 
-// Shards that move get memory of their own, so elements of an expanded tensor
-// that shared some no longer do.
-SpecPtr target_spec(
-    const DTensorSpec& source, const DeviceMesh& mesh,
-    const Placements& placements) {
-  SpecPtr target = DTensorSpec::make(
-      mesh, placements, source.shape(), source.strides(), source.dtype());
-  return target->is_replicated() ||
-                 !is_non_overlapping(source.shape(), source.strides())
-             ? DTensorSpec::make(
-                   mesh, placements, source.shape(), source.dtype())
-             : target;
-}
-
 }  // namespace
 
 std::shared_ptr<const PreparedPlan> prepared_plan(
@@ -74,7 +60,13 @@ std::shared_ptr<const PreparedPlan> prepared_plan(
   if (const auto known = mine.plans.find(key); known != mine.plans.end()) {
     return known->second.plan;
   }
-  SpecPtr target = target_spec(source, mesh, placements);
+  // Shards that move get memory of their own, so elements of an expanded tensor
+  // that shared some no longer do, and there is none between those of a slice.
+  SpecPtr target = DTensorSpec::make(
+      mesh, placements, source.shape(),
+      strides_in_format(
+          source.shape(), source.strides(), c10::MemoryFormat::Preserve),
+      source.dtype());
   RedistributePlan plan = plan_redistribution(
       source.layout(), target->layout(),
       static_cast<int64_t>(c10::elementSize(source.dtype())), mine.model);

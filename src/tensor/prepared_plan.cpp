@@ -6,6 +6,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
 #include <comm/pull.h>
+#include <tensor/strides.h>
 #include <tessera/plan/exchange.h>
 #include <tessera/tensor/dtensor_spec.h>
 
@@ -277,6 +278,13 @@ PreparedPlan::PreparedPlan(SpecPtr from, SpecPtr to, RedistributePlan by)
   for (const Step& step : plan.steps) {
     const bool arrived = step.after.mesh() == target->mesh().mesh_shape();
     steps.push_back(prepare(step, arrived ? target->mesh() : source->mesh()));
+  }
+  if (target->has_shard()) {
+    strides = shard_strides(
+        target->local_shape(), target->shape(), target->strides());
+    if (strides == contiguous_strides(target->local_shape())) {
+      strides.clear();
+    }
   }
 }
 

@@ -47,11 +47,14 @@ struct PreparedPlan {
   SpecPtr target;
   RedistributePlan plan;
   std::vector<PreparedStep> steps;
+  /// Those of this rank's shard of the target; empty where it is row-major, as
+  /// steps leave it, or where there is none.
+  std::vector<int64_t> strides;
 };
 
 /// Returns the plan from a spec to placements of `mesh`, which may be its own.
-/// The target has contiguous strides where it is replicated, else those of the
-/// source. Plans are kept per thread, a bounded number of them.
+/// The target is dense, in the order of dims of the source. Plans are kept per
+/// thread, a bounded number of them.
 std::shared_ptr<const PreparedPlan> prepared_plan(
     const DTensorSpec& source, const DeviceMesh& mesh,
     const Placements& placements);

@@ -81,13 +81,9 @@ std::vector<int64_t> result_strides(
       }
       break;
     case ResultStrides::kChannelsLast:
-      if (shape.size() == 4 && decision.like_shape.size() == 4 &&
-          decision.like_strides == strides_in_format(
-                                       decision.like_shape,
-                                       decision.like_strides,
-                                       c10::MemoryFormat::ChannelsLast)) {
+      if (shape.size() == 4) {
         return strides_in_format(
-            shape, contiguous_strides(shape), c10::MemoryFormat::ChannelsLast);
+            shape, contiguous_strides(shape), decision.format);
       }
       break;
   }

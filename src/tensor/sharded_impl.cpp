@@ -35,7 +35,8 @@ at::Tensor moved(
   const bool own_memory = !value.is_same(local);
   const bool whole = value.sizes() == at::IntArrayRef(spec.shape());
   const std::vector<int64_t> strides =
-      whole ? spec.strides() : dense_strides(value.sizes(), spec.strides());
+      whole ? spec.strides()
+            : dense_strides(value.sizes(), spec.shape(), spec.strides());
   if (own_memory && value.strides() == at::IntArrayRef(strides)) {
     return value;
   }

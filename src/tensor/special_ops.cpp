@@ -126,7 +126,8 @@ void new_kernel(const OpCall& call) {
   if (same) {
     call.argument(1) = spec.local_shape();
     if (has_strides) {
-      call.argument(2) = contiguous_strides(spec.local_shape());
+      call.argument(2) =
+          shard_strides(spec.local_shape(), spec.shape(), strides);
     }
   }
   call.op().callBoxed(call.stack());

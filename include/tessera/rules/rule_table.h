@@ -3,6 +3,7 @@
 // with the same calls.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@ namespace tessera {
 
 namespace detail {
 struct Rule;
+enum class ResultStrides : uint8_t;
 }  // namespace detail
 
 /// The rules that one call added; its functions refine all of them.
@@ -45,13 +47,19 @@ class TESSERA_API RuleGroup {
   /// Says that the operator fails on empty tensors, so that no rank may be left
   /// with an empty shard.
   RuleGroup& not_empty();
-  /// Says that results have the memory format of operand 0 (channels last).
+  /// Says that results are channels last where an operand is; of a list of
+  /// tensors, where all are.
   RuleGroup& channels_last();
+  /// Says that results of an operand's shape have its strides.
+  RuleGroup& like_operands();
+  /// Says that results are contiguous, whatever the operands are.
+  RuleGroup& contiguous();
   /// Says how a rank runs its part in every row of the rules.
   RuleGroup& local(std::string_view kernel);
 
  private:
   friend class RuleTable;
+  RuleGroup& set_strides(detail::ResultStrides strides);
   std::vector<detail::Rule*> rules_;
 };
 

@@ -27,9 +27,11 @@ struct FromLocalOptions {
   /// Compares dtype, shapes, strides, requires_grad and replicas over the mesh
   /// before use.
   bool run_check = false;
-  /// The global shape and strides. Left out: every shard is taken to be as
-  /// large as this one.
+  /// The global shape. Left out: every shard is taken to be as large as this
+  /// one.
   std::optional<std::vector<int64_t>> shape = std::nullopt;
+  /// The global strides; needs the shape. Left out: dense, in the order of dims
+  /// of the local tensor where that is dense, else contiguous.
   std::optional<std::vector<int64_t>> stride = std::nullopt;
   /// The placements of the gradient. Left out: those of the tensor, Replicate
   /// where it is Partial.

@@ -1,5 +1,6 @@
 // Sharded tensors made in place: each rank makes its own shard and nothing is
-// communicated. Strides are contiguous; requires_grad in `options` counts.
+// communicated. Strides are contiguous; requires_grad in `options` counts, and
+// of empty() the memory format.
 #pragma once
 
 #include <ATen/core/Tensor.h>

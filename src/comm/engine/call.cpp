@@ -184,11 +184,24 @@ namespace {
 std::string name_of(const CauseFacts& cause) {
   return cause.label == 0 ? "a collective of its own" : cause.name.data();
 }
+
+// Why one operator may communicate other amounts on two ranks; nothing where
+// neither has taken shards to be equal.
+std::string hint(const CauseFacts& a, const CauseFacts& b) {
+  const bool may_be = a.took_shards_for_equal || b.took_shards_for_equal;
+  return may_be && a.label != 0 && a.label == b.label
+             ? c10::str(
+                   " (in ", name_of(a),
+                   "; from_local() without .shape takes all shards to be as "
+                   "large as its own: pass .shape, the global one, where they "
+                   "are not, or .run_check to find out)")
+             : "";
+}
 }  // namespace
 
 std::string disagreement(const CallFacts& a, const CallFacts& b) {
   if (a.kind != b.kind && !is_point_to_point(a.kind)) {
-    return "the operation";
+    return "the operation" + hint(a.cause, b.cause);
   }
   if (a.thread != b.thread) {
     return "which of their threads calls (a RankGuard must have the same name "
@@ -220,10 +233,10 @@ std::string disagreement(const CallFacts& a, const CallFacts& b) {
     return "the device type";
   }
   if (a.counts != b.counts || a.gives != b.takes || a.takes != b.gives) {
-    return "the counts";
+    return "the counts" + hint(a.cause, b.cause);
   }
   if (a.numel != b.numel) {
-    return "the number of elements";
+    return "the number of elements" + hint(a.cause, b.cause);
   }
   if (a.cause.label != b.cause.label) {
     return c10::str(

@@ -43,6 +43,9 @@ struct RandomStamp {
 struct CauseFacts {
   uint64_t label = 0;              // a hash of the name, equal in every build
   std::array<char, 40> name = {};  // its beginning, for errors
+  /// The rank has made shards of which it did not know how large those of the
+  /// others are; not compared, but what may be behind counts that differ.
+  bool took_shards_for_equal = false;
 };
 
 /// What one rank passes to one collective, after check_call().

@@ -92,6 +92,8 @@ class WorldImpl {
   /// each rank of it does.
   virtual void rebuild(const std::vector<int64_t>& ranks) = 0;
 
+  /// Set by note_equal_shards().
+  std::atomic<bool> took_shards_for_equal = false;
   /// This rank's random numbers.
   const std::shared_ptr<RandomCounters> random =
       std::make_shared<RandomCounters>();

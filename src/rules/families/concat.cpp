@@ -190,13 +190,15 @@ void diag_embed_rows(const RuleCall& call, Rows& rows) {
 
 void add_concat_rules(RuleTable& t) {
   const std::string all = kEveryReduceOp;
-  t.rows("aten::cat", cat_rows);
+  t.rows("aten::cat", cat_rows).channels_last();
   t.rows(Names{"aten::stack", "aten::_stack"}, stack_rows);
   t.rows("aten::repeat", repeat_rows).also(all + "P->P");
-  t.rows(Names{"aten::roll", "aten::flip", "aten::rot90"}, moved_rows)
-      .also(all + "P->P");
+  t.rows(Names{"aten::roll", "aten::flip"}, moved_rows)
+      .also(all + "P->P")
+      .like_operands();
+  t.rows("aten::rot90", moved_rows).also(all + "P->P");
   t.along({"aten::narrow_copy"}).also(all + "P->P");
-  t.rows("aten::constant_pad_nd", pad_rows);
+  t.rows("aten::constant_pad_nd", pad_rows).channels_last();
   t.rows("aten::diag_embed", diag_embed_rows).also(all + "P->P");
 
   t.rows(

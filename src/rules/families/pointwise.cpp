@@ -124,10 +124,12 @@ void add_selection(RuleTable& t) {
       .also("avg,max,min: RRP->P");
   t.pointwise({"aten::masked_fill.Scalar"})
       .also("avg,max,min: PR->P")
-      .also(add_zero_fill_rows);
+      .also(add_zero_fill_rows)
+      .contiguous();
   t.pointwise({"aten::masked_fill.Tensor"})
       .also("sum,avg,max,min,product: PRP->P")
-      .also("avg,max,min: PRR->P");
+      .also("avg,max,min: PRR->P")
+      .contiguous();
   t.pointwise({"aten::maximum", "aten::clamp_min.Tensor"})
       .also("max: PP->P")
       .also("max,min: PR->P")

@@ -72,6 +72,11 @@ SpecPtr saved_spec(
                    cut.mesh(), replicated(cut.mesh()), {0}, dtype);
 }
 
+// The spec of a result of the input's shape and memory format.
+SpecPtr result_like(const DTensorSpec& input, const Reduced& r) {
+  return in_format_of(*with_placements(input, r.operand, input.dtype()), input);
+}
+
 // Leaves the results of a forward call: y() and the saved statistics, of which
 // this rank's parts are given.
 template <class F>
@@ -86,10 +91,8 @@ void finish_forward(
     });
   };
   cut.finish(
-      {cut.wrap(
-           with_placements(*cut.spec(input), r.operand, input.scalar_type()),
-           y),
-       statistic(mean), statistic(rstd)});
+      {cut.wrap(result_like(*cut.spec(input), r), y), statistic(mean),
+       statistic(rstd)});
 }
 
 // Where no rank needs statistics of another, the operator runs on the shards.
@@ -204,14 +207,13 @@ void batch_norm_backward(const OpCall& call) {
   });
   std::vector<c10::IValue> results(3, at::Tensor());
   if (mask[0]) {
-    results[0] = cut.wrap(
-        with_placements(*cut.spec(input), r.operand, input.scalar_type()), [&] {
-          const at::Tensor means = sums / static_cast<double>(r.count);
-          at::Tensor dx =
-              (g - means.select(-1, 0) - y * means.select(-1, 1)).mul_(rstd);
-          dx = w.defined() ? dx.mul_(w) : dx;
-          return dx.to(input.scalar_type());
-        });
+    results[0] = cut.wrap(result_like(*cut.spec(input), r), [&] {
+      const at::Tensor means = sums / static_cast<double>(r.count);
+      at::Tensor dx =
+          (g - means.select(-1, 0) - y * means.select(-1, 1)).mul_(rstd);
+      dx = w.defined() ? dx.mul_(w) : dx;
+      return dx.to(input.scalar_type());
+    });
   }
   const SpecPtr gradient = with_dtype(
       *r.dropped,

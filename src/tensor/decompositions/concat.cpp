@@ -52,8 +52,15 @@ void cat(const OpCall& call) {
   for (const at::Tensor& t : tensors) {
     shards.push_back(cut.shard("tensors", t, given->placements()));
   }
+  // In the format that all share.
+  SpecPtr like = given;
+  for (const at::Tensor& t : tensors) {
+    like = is_channels_last(*cut.spec(t)) ? like : cut.spec(t);
+  }
   cut.finish({cut.wrap(
-      DTensorSpec::make(cut.mesh(), placements, shape, given->dtype()),
+      in_format_of(
+          *DTensorSpec::make(cut.mesh(), placements, shape, given->dtype()),
+          *like),
       [&] { return at::cat(shards, dim); })});
 }
 

@@ -81,7 +81,12 @@ struct CutConvolution {
     for (size_t d = 2; d < shape.size(); ++d) {
       shape[d] = windows.along(d).count(shape[d]);
     }
-    output = DTensorSpec::make(cut.mesh(), placements, shape, given->dtype());
+    // As kernels choose, by either operand.
+    const SpecPtr weight = cut.spec(cut.tensor("weight"));
+    output = in_format_of(
+        *DTensorSpec::make(cut.mesh(), placements, shape, given->dtype()),
+        is_channels_last(*given) ? *given : *weight);
+    input = in_format_of(*input, *output);
     // The exchange has no plan; what it saves is this gather.
     cut.announce({0, input, replicated(cut.mesh()), false});
   }

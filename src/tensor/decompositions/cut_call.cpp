@@ -11,6 +11,7 @@
 #include <tensor/dry_run.h>
 #include <tensor/movement.h>
 #include <tensor/strict.h>
+#include <tensor/strides.h>
 
 namespace tessera::detail {
 
@@ -81,6 +82,12 @@ at::Tensor CutCall::settle(
   }
   announce({argument, from, to->placements(), false});
   return computes_ ? move_shard(part, *from, to->placements()) : at::Tensor();
+}
+
+at::Tensor CutCall::arranged(const at::Tensor& local, const DTensorSpec& spec) {
+  return spec.strides() == contiguous_strides(spec.shape())
+             ? local.contiguous()
+             : detail::arranged(local, strides_of_shard(spec));
 }
 
 void CutCall::announce(const Move& move) const {
@@ -181,6 +188,21 @@ SpecPtr with_placements(
     const DTensorSpec& spec, const Placements& placements,
     c10::ScalarType dtype) {
   return DTensorSpec::make(spec.mesh(), placements, spec.shape(), dtype);
+}
+
+bool is_channels_last(const DTensorSpec& spec) {
+  return spec.shape().size() == 4 &&
+         c10::is_channels_last_strides_2d(
+             at::IntArrayRef(spec.shape()), at::IntArrayRef(spec.strides()));
+}
+
+SpecPtr in_format_of(const DTensorSpec& spec, const DTensorSpec& like) {
+  const auto format = is_channels_last(like) && spec.shape().size() == 4
+                          ? c10::MemoryFormat::ChannelsLast
+                          : c10::MemoryFormat::Contiguous;
+  return DTensorSpec::make(
+      spec.mesh(), spec.placements(), spec.shape(),
+      strides_in_format(spec.shape(), spec.strides(), format), spec.dtype());
 }
 
 c10::ScalarType sum_type(c10::ScalarType dtype) {

@@ -68,10 +68,11 @@ class CutCall {
         computes_ ? part() : at::Tensor());
   }
 
-  /// Wraps local(), this rank's shard of a result.
+  /// Wraps local(), this rank's shard of a result, in the order of dims of the
+  /// spec.
   template <class F>
   at::Tensor wrap(const SpecPtr& spec, F local) const {
-    return computes_ ? detail::wrap(local().contiguous(), spec)
+    return computes_ ? detail::wrap(arranged(local(), *spec), spec)
                      : wrap_without_data(spec, device_);
   }
 
@@ -87,6 +88,7 @@ class CutCall {
   static SpecPtr with_size(
       const DTensorSpec& like, int64_t dim,
       const std::vector<int64_t>& lengths);
+  static at::Tensor arranged(const at::Tensor& local, const DTensorSpec& spec);
   size_t number(std::string_view name) const;
   // Brings a value from one spec to another: the one place that communicates.
   at::Tensor settle(
@@ -133,6 +135,11 @@ SpecPtr with_dtype(const DTensorSpec& spec, c10::ScalarType dtype);
 SpecPtr with_placements(
     const DTensorSpec& spec, const Placements& placements,
     c10::ScalarType dtype);
+
+/// Tells whether a tensor of 4 dims lies as images with channels last do.
+bool is_channels_last(const DTensorSpec& spec);
+/// Returns the same spec, channels_last where `like` is, else contiguous.
+SpecPtr in_format_of(const DTensorSpec& spec, const DTensorSpec& like);
 
 /// Returns the type in which sums of a type are taken: f32 for f16 and bf16.
 c10::ScalarType sum_type(c10::ScalarType dtype);

@@ -108,7 +108,9 @@ at::Tensor Halo::gather(
   std::vector<int64_t> padding(static_cast<size_t>(2 * rows.dim()), 0);
   padding[padding.size() - 2] = before_;  // dim 0 comes last
   padding[padding.size() - 1] = after_;
-  return at::constant_pad_nd(rows, padding).movedim(0, dim).contiguous();
+  return at::constant_pad_nd(rows, padding)
+      .movedim(0, dim)
+      .contiguous(shard.suggest_memory_format());
 }
 
 at::Tensor Halo::scatter_sum(
