@@ -23,16 +23,18 @@ void print_tensor(std::ostream& out, const at::Tensor& t) {
   }
 }
 
-bool holds_tensors(const c10::IValue& list) {
+bool is_list_of_tensors(const c10::IValue& value) {
   bool found = false;
-  for_each_tensor(list, [&](const at::Tensor&) { found = true; });
+  if (!value.isTensor()) {
+    for_each_tensor(value, [&](const at::Tensor&) { found = true; });
+  }
   return found;
 }
 
 void print_value(std::ostream& out, const c10::IValue& value) {
   if (value.isTensor()) {
     print_tensor(out, value.toTensor());
-  } else if (holds_tensors(value)) {
+  } else if (is_list_of_tensors(value)) {
     const char* separator = "";
     out << '[';
     for (const c10::IValue& element : value.toListRef()) {
@@ -89,15 +91,20 @@ void OpCall::check_no_mix() const {
   if (PlainIsReplicated::active()) {
     return;
   }
+  const bool lists = count_ > 0 && is_list_of_tensors(argument(0));
   bool sharded = false;
   bool plain = false;
-  for_each_argument_tensor([&](const at::Tensor& t) {
-    if (is_sharded(t)) {
-      sharded = true;
-    } else if (t.defined() && t.dim() > 0) {
-      plain = true;
-    }
-  });
+  for (size_t i = 0; i < count_; ++i) {
+    // The rate of an optimizer's step is a number, with dims or not.
+    const bool may_be_number = lists && argument(i).isTensor() && !writes(i);
+    for_each_tensor(argument(i), [&](const at::Tensor& t) {
+      if (is_sharded(t)) {
+        sharded = true;
+      } else if (t.defined() && t.dim() > 0) {
+        plain = plain || !may_be_number || t.numel() != 1;
+      }
+    });
+  }
   TORCH_CHECK_VALUE(
       !(sharded && plain), describe(),
       ": plain and sharded tensors are mixed; distribute_tensor() the plain "

@@ -161,8 +161,9 @@ class OpCall {
   const DeviceMesh* mesh() const;
   /// Throws when sharded arguments live on different meshes.
   void check_one_mesh() const;
-  /// Throws when the caller mixed plain and sharded tensors. Numbers and 0-dim
-  /// tensors may mix; what ATen mixes itself is replicated by construction.
+  /// Throws when the caller mixed plain and sharded tensors. Numbers, 0-dim
+  /// tensors and, in calls that work on lists of tensors, tensors of one
+  /// element may mix; what ATen mixes itself is replicated by construction.
   void check_no_mix() const;
   /// Prints the call: "aten::mm(f32[4, 8] S(0), f32[8, 2] R) on mesh(4), rank
   /// 1".

@@ -63,6 +63,28 @@ def test_forms_of_an_optimizer_step_as_on_plain_tensors(name, form):
     compare(lambda parameters: OPTIMIZERS[name](parameters, **flags))
 
 
+@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize("kind", [optim.Adam, optim.AdamW])
+def test_a_learning_rate_may_be_a_tensor_of_one_element(kind, shape):
+    rate = torch.full(shape, 0.01)
+    compare(lambda parameters: kind(parameters, lr=rate, fused=True))
+
+
+def test_a_list_beside_more_numbers_stays_an_error():
+    def body():
+        mesh = tessera.init_device_mesh("cpu", (2,))
+        x = tessera.distribute_tensor(torch.ones(4, 2), mesh, "S(0)")
+        for plain in (torch.ones(2), torch.ones(4, 2)):
+            with pytest.raises(ValueError, match="plain and sharded"):
+                torch._foreach_mul_([x], [plain])
+        with pytest.raises(ValueError, match="plain and sharded"):
+            torch._foreach_mul_([x], [torch.ones(1)])
+        with pytest.raises(ValueError, match="plain and sharded"):
+            x + torch.ones(1)
+
+    tessera.run_ranks(2, body, deadline=60)
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_optimizers_step_as_on_plain_tensors(name):
     compare(OTHERS[name])

@@ -194,6 +194,25 @@ TEST(Optimizers, OfFusedOperatorsStepWithoutCommunication) {
   expect_step("adam, amsgrad", fused(adam, true));
   expect_step("adamw", fused(adamw, false));
   expect_step("adamw, amsgrad", fused(adamw, true));
+  // A rate that is a plain tensor of one element, whatever its shape.
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{}, {1}, {1, 1}}) {
+    const at::Tensor rate = at::full(shape, 0.01, testing::f64());
+    expect_step("adam, tensor_lr", [rate](State& s) {
+      at::_fused_adam_(
+          s.params, s.grads, s.first, s.second, s.top, s.steps, rate, 0.9, 0.99,
+          0.1, 1e-8, true, false);
+    });
+    expect_step("adamw, tensor_lr", [rate](State& s) {
+      at::_fused_adamw_(
+          s.params, s.grads, s.first, s.second, {}, s.steps, rate, 0.9, 0.99,
+          0.1, 1e-8, false, true);
+    });
+    expect_step("sgd, tensor_lr", [rate](State& s) {
+      at::_fused_sgd_(
+          s.params, s.grads, s.first, 0.01, 0.9, rate, 0.2, true, false, false);
+    });
+  }
   expect_step("sgd", [](State& s) {
     at::_fused_sgd_(
         s.params, s.grads, s.first, 0.01, 0.9, 0.1, 0.2, true, false, false);
