@@ -32,6 +32,7 @@ void bind_random(py::module_& module);
 void bind_modes(py::module_& module);
 void bind_explain(py::module_& module);
 void bind_comm_log(py::module_& module);
+void bind_indexing(py::module_& module);
 void bind_rules(py::module_& module);
 
 /// A list of placements, one placement, or the notation: "S(0) R".

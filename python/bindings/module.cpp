@@ -53,6 +53,7 @@ PYBIND11_MODULE(_C, module) {
   bind_modes(module);
   bind_explain(module);
   bind_comm_log(module);
+  bind_indexing(module);
   bind_rules(module);
   module.def(
       "_clear_caches", &tessera::clear_caches,

@@ -1,4 +1,5 @@
-"""Methods of torch.Tensor that read a data pointer, for sharded tensors too.
+"""Methods of torch.Tensor that read a data pointer or make tensors of lists, for
+sharded tensors too.
 
 Others that need one (numpy, DLPack, pickle, torch.save, torch.compile) raise an
 error that names to_local and full_tensor, which comes from the tensor itself.
@@ -12,7 +13,7 @@ from . import _C
 
 
 def install(tensor_class: type[torch.Tensor]) -> None:
-    """Replaces __repr__ and __deepcopy__; plain tensors use the old ones."""
+    """Replaces __repr__, __deepcopy__ and indexing; plain tensors use the old ones."""
     plain_repr = tensor_class.__repr__
     plain_deepcopy = tensor_class.__deepcopy__
 
@@ -29,6 +30,7 @@ def install(tensor_class: type[torch.Tensor]) -> None:
 
     tensor_class.__repr__ = __repr__
     tensor_class.__deepcopy__ = __deepcopy__
+    _C._install_indexing(tensor_class)
 
 
 def _repr(tensor: torch.Tensor) -> str:
