@@ -72,7 +72,7 @@ void check_window(
       ": the window is out of bounds; it ends at byte ", wanted,
       ", and the memory of ", shape_to_string(root.spec->shape()),
       " with strides ", shape_to_string(root.spec->strides()), " at byte ",
-      held);
+      held, "; ask for a part of that");
 }
 
 // Tells whether a view lies in a copy that shows all memory of its root.

@@ -104,7 +104,7 @@ class ShardedImpl final : public c10::TensorImpl {
   static c10::DispatchKeySet TensorImpl::*key_set() {
     return &ShardedImpl::key_set_;
   }
-  static int64_t TensorImpl::*storage_offset_of() {
+  static constexpr int64_t TensorImpl::*storage_offset_of() {
     return &ShardedImpl::storage_offset_;
   }
 
@@ -151,15 +151,14 @@ c10::VariableVersion version_of(const ShardedMeta& meta) {
   return meta.copy ? c10::VariableVersion(0) : version_of(meta.local);
 }
 
-// `cut_offset` is the storage offset of a tensor that is not whole here.
 at::Tensor make_formed(
     at::Tensor&& local, const WrapperForm& form, bool inference,
-    int64_t cut_offset, c10::intrusive_ptr<ShardedMeta> base) {
+    c10::intrusive_ptr<ShardedMeta> base) {
   WrapperParts& spare = ThreadDispatch::here().spare;
   const c10::TensorImpl* shard = local.unsafeGetTensorImpl();
   auto impl = c10::make_intrusive<ShardedImpl>(
       static_cast<const ShardedImpl&>(form.like()),
-      form.is_whole() ? shard->storage_offset() : cut_offset, spare);
+      form.is_whole() ? shard->storage_offset() : 0, spare);
   if (!inference) [[likely]] {
     impl->become_normal(version_of(local));
   }
@@ -222,7 +221,7 @@ WrapperForm::WrapperForm(const at::Tensor& local, SpecPtr spec, ViewStart start)
 // which the shard knows, and views are what their source is.
 at::Tensor wrap(at::Tensor&& local, const WrapperForm& form) {
   const bool inference = local.is_inference();
-  return make_formed(std::move(local), form, inference, 0, {});
+  return make_formed(std::move(local), form, inference, {});
 }
 
 at::Tensor wrap_view(
@@ -231,13 +230,15 @@ at::Tensor wrap_view(
       source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   share_version(local, *meta);
   const auto use = meta->use;
-  const int64_t offset = offset_of_view(
-      form.start(),
-      source.unsafeGetTensorImpl()->*ShardedImpl::storage_offset_of(),
-      static_cast<int64_t>(form.like().itemsize()));
   at::Tensor view = make_formed(
-      std::move(local), form, source.is_inference(), offset,
+      std::move(local), form, source.is_inference(),
       meta->base ? meta->base : std::move(meta));
+  if (!form.is_whole()) {
+    constexpr auto offset = ShardedImpl::storage_offset_of();
+    view.unsafeGetTensorImpl()->*offset = offset_of_view(
+        form.start(), source.unsafeGetTensorImpl()->*offset,
+        static_cast<int64_t>(form.like().itemsize()));
+  }
   if (use) {
     take_use(view, use);
   }

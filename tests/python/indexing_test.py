@@ -1,5 +1,5 @@
 """Indexing with lists and numpy arrays: what a program writes down is equal on all ranks."""
-import time
+import types
 
 import numpy
 import pytest
@@ -247,17 +247,7 @@ def test_sharded_subclasses_are_asked_first():
 
 
 def test_indexing_a_plain_tensor_costs_what_it_did():
-    """The slot is a function of C that asks for one bit of the tensor."""
-    x = torch.ones(3)
-    before = torch._C.TensorBase.__getitem__
-
-    def seconds(index):
-        best = float("inf")
-        for _ in range(30):
-            start = time.perf_counter()
-            for _ in range(1000):
-                index(x, 1)
-            best = min(best, time.perf_counter() - start)
-        return best
-
-    assert seconds(torch.Tensor.__getitem__) < 1.15 * seconds(before)
+    """A function of C, called without a look at the class: it asks for one bit."""
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        for name in ("__getitem__", "__setitem__", "__delitem__"):
+            assert isinstance(getattr(kind, name), types.WrapperDescriptorType)

@@ -381,13 +381,13 @@ TEST(MemoryFormat, GradientsHaveThatOfTheirTensor) {
   });
 }
 
-struct View {
+struct FormatView {
   const char* name;
   std::function<at::Tensor(const at::Tensor&)> run;
 };
 
-const std::vector<View>& views() {
-  static const std::vector<View> all = {
+const std::vector<FormatView>& format_views() {
+  static const std::vector<FormatView> all = {
       {"permute to NHWC",
        [](const at::Tensor& t) {
          return t.permute({0, 2, 3, 1});
@@ -442,7 +442,7 @@ TEST(MemoryFormat, ViewsArePermittedAsOfPlainTensors) {
           laid_out(distinct({4, 6, 2, 4}), {3, 1, 0, 2})}) {
       for (const Placements& placements : on_line(plain, 2).placements) {
         const at::Tensor t = distribute_tensor(plain, mesh, placements);
-        for (const View& view : views()) {
+        for (const FormatView& view : format_views()) {
           SCOPED_TRACE(
               ::testing::Message() << view.name << " of " << plain.strides()
                                    << ' ' << to_string(placements));

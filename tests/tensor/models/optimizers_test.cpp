@@ -212,10 +212,6 @@ TEST(Optimizers, OfFusedOperatorsStepWithoutCommunication) {
       at::_fused_sgd_(
           s.params, s.grads, s.first, 0.01, 0.9, rate, 0.2, true, false, false);
     });
-    expect_step("foreach", [rate](State& s) {
-      at::_foreach_mul_(s.first, rate);
-      at::_foreach_add_(s.params, s.first);
-    });
   }
   expect_step("sgd", [](State& s) {
     at::_fused_sgd_(

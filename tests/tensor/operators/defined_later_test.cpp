@@ -6,9 +6,11 @@ namespace tessera {
 namespace {
 
 using testing::close;
+using testing::counting;
 using testing::distinct;
 using testing::f64;
 using testing::mesh_of;
+using testing::same;
 
 at::Tensor late_op(const at::Tensor& x) {
   // Reads a pointer, as custom kernels do: it must only ever see plain tensors.
@@ -48,6 +50,34 @@ TEST(Operators, DefinedLaterAreServedToo) {
     EXPECT_TRUE(close(
         find("tessera_test::late_composite").call(t),
         distinct({4, 4}).mm(at::ones({4, 2}, f64()))));
+  });
+}
+
+at::Tensor late_view(const at::Tensor& x) {
+  return x.slice(0, 1);
+}
+
+// Nobody knows which memory such a view shows; that of another view is not at
+// hand.
+TEST(Operators, DefinedLaterThatAreViewsShowNoViewThatMustMove) {
+  run_ranks(2, [&] {
+    if (rank() == 0) {
+      static auto* kept = new torch::Library(
+          torch::Library::DEF, "tessera_view_test", std::nullopt, __FILE__,
+          __LINE__);
+      kept->def(
+          "rows(Tensor(a) x) -> Tensor(a)",
+          torch::dispatch(
+              c10::DispatchKey::CompositeExplicitAutograd, &late_view));
+    }
+    init().communicator().barrier();
+    const auto rows = c10::Dispatcher::singleton()
+                          .findSchemaOrThrow("tessera_view_test::rows", "")
+                          .typed<at::Tensor(const at::Tensor&)>();
+    const auto t =
+        distribute_tensor(counting({4, 4}), mesh_of({2}), {Shard(1)});
+    EXPECT_TRUE(same(rows.call(t), counting({4, 4}).slice(0, 1)));
+    EXPECT_ERROR("clone() the view first", rows.call(t.select(0, 1)));
   });
 }
 
