@@ -9,6 +9,7 @@
 #include <base/text.h>
 #include <c10/util/Exception.h>
 #include <tensor/replicas.h>
+#include <tessera/layout/notation.h>
 
 namespace tessera::detail {
 

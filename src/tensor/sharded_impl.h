@@ -46,6 +46,14 @@ constexpr auto kLazyKeys = c10::DispatchKeySet(
 struct Copy;
 struct ParameterUse;
 
+/// What the rows of a tensor add up to along a dim that is cut, known without
+/// asking other ranks; as of one generation of the shard.
+struct KnownSums {
+  int64_t dim;
+  at::Tensor sums;  // the shape of the shard, with 1 for the dim
+  uint64_t generation;
+};
+
 /// The shard that views of a Copy write back to.
 struct ShardCell {
   at::Tensor local;
@@ -55,6 +63,7 @@ struct ShardCell {
   std::vector<std::weak_ptr<Copy>> copies;
   /// Set where `local` is itself a view into a copy.
   std::shared_ptr<Copy> of;
+  std::optional<KnownSums> sums = std::nullopt;
 
   /// Counts all writes, those through to_local() included.
   uint64_t generation() const {
@@ -102,7 +111,8 @@ struct ShardedMeta final : c10::BackendMeta {
   const c10::intrusive_ptr<ShardedMeta> base;
   /// Memory of `local` holds the elements of the tensor, and nothing else does.
   const bool is_own;
-  /// Made when the first Copy of this shard is; not part of the value.
+  /// Made when the first Copy of this shard is, or its sums are known; not part
+  /// of the value.
   mutable std::shared_ptr<ShardCell> cell;
   /// What the tensor, or the one that it is a view of, asks of calls that use
   /// it as a parameter; see parameter_use.h.
@@ -168,6 +178,13 @@ std::shared_ptr<Copy> copy_of(const at::Tensor& t, const Placements& target);
 void after_write(const at::Tensor& t);
 /// Says that a copy, from copy_of(), has been written.
 void after_write(Copy& copy);
+/// Keeps what the rows of a new tensor add up to along a cut dim, for
+/// known_sums(); forgotten when the tensor is written.
+void keep_sums(const at::Tensor& t, int64_t dim, at::Tensor sums);
+/// Returns what was kept for this tensor, or for one that it shows whole, in
+/// the shape of its shard with 1 for the dim; undefined where nothing was.
+at::Tensor known_sums(const at::Tensor& t, int64_t dim);
+
 /// Returns the whole value, plain; may share memory with the tensor.
 at::Tensor replicated_value(const at::Tensor& t);
 
