@@ -1,6 +1,7 @@
 #include <tessera/plan/cost.h>
 
 #include <algorithm>
+#include <bit>
 
 #include <tessera/plan/exchange.h>
 
@@ -14,6 +15,11 @@ int64_t shard_elements(
     product *= size;
   }
   return product;
+}
+
+// How often 1 must be doubled to reach `ranks`: 5 -> 3.
+int64_t doublings(int64_t ranks) {
+  return std::bit_width(static_cast<uint64_t>(ranks - 1));
 }
 
 }  // namespace
@@ -37,12 +43,12 @@ int64_t message_count(StepKind kind, int64_t ranks) {
     case StepKind::kToPartial:
       return 0;
     case StepKind::kAllReduce:
-      return 2 * (ranks - 1);
+      return 2 * doublings(ranks);
     case StepKind::kAllGather:
     case StepKind::kReduceScatter:
     case StepKind::kAllToAll:
     case StepKind::kExchange:
-      return ranks - 1;
+      return doublings(ranks);
   }
   return 0;
 }

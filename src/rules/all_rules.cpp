@@ -19,6 +19,7 @@ void add_all_rules(RuleTable& table) {
   add_optimizer_rules(table);
   add_linalg_rules(table);
   add_sorting_rules(table);
+  add_prims_rules(table);
 }
 
 }  // namespace tessera::detail

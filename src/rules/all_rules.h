@@ -28,5 +28,6 @@ void add_creation_rules(RuleTable& t);
 void add_optimizer_rules(RuleTable& t);
 void add_linalg_rules(RuleTable& t);
 void add_sorting_rules(RuleTable& t);
+void add_prims_rules(RuleTable& t);
 
 }  // namespace tessera::detail

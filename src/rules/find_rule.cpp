@@ -1,4 +1,5 @@
 // Variants of an operator follow its rule; the schema says what is a variant.
+// Pointwise operators of torch._prims follow that of the same name.
 #include <optional>
 
 #include <rules/rule_entry.h>
@@ -154,6 +155,49 @@ const Rule* rule_of_name(
   return own_rule(table, {name.base + "_", name.overload});
 }
 
+// Operators of torch._prims that ATen has under another name.
+struct Renamed {
+  std::string_view prim;
+  std::string_view aten;
+  const char* overload = "";
+};
+constexpr Renamed kRenamed[] = {
+    {"bessel_i0", "i0"},
+    {"bessel_i0e", "special_i0e"},
+    {"bessel_i1", "special_i1"},
+    {"bessel_i1e", "special_i1e"},
+    {"bessel_j0", "special_bessel_j0"},
+    {"bessel_j1", "special_bessel_j1"},
+    {"convert_element_type", "_to_copy"},
+    {"erf_inv", "erfinv"},
+    {"erfcx", "special_erfcx"},
+    {"fill", "fill", "Scalar"},
+    {"ndtri", "special_ndtri"},
+    {"shift_left", "bitwise_left_shift"},
+    {"shift_right_arithmetic", "bitwise_right_shift"},
+    {"spherical_bessel_j0", "special_spherical_bessel_j0"},
+    {"where", "where", "self"},
+    {"zeta", "special_zeta"},
+};
+
+// What torch._prims calls pointwise is what ATen does, on tensors of one dtype.
+// Those that differ have entries of their own.
+const Rule* rule_of_prim(const RuleTable& table, const Name& name) {
+  constexpr std::string_view kSpace = "prims::";
+  if (name.base.rfind(kSpace, 0) != 0) {
+    return nullptr;
+  }
+  const std::string_view word =
+      std::string_view(name.base).substr(kSpace.size());
+  Renamed found{word, word};
+  for (const Renamed& known : kRenamed) {
+    found = known.prim == word ? known : found;
+  }
+  const Rule* rule =
+      own_rule(table, {"aten::" + std::string(found.aten), found.overload});
+  return rule != nullptr && rule->is_pointwise ? rule : nullptr;
+}
+
 // Every list of tensors has one element per item; what is left is shared.
 bool takes_lists(const c10::FunctionSchema& schema) {
   return !schema.arguments().empty() &&
@@ -168,6 +212,9 @@ FoundRule find_rule(
   const Name name{schema.name(), schema.overload_name()};
   if (const Rule* rule = rule_of_name(table, name, schema, overloads)) {
     return {rule, rule->is_pointwise && takes_lists(schema)};
+  }
+  if (const Rule* rule = rule_of_prim(table, name)) {
+    return {rule, false};
   }
   for (Name base = name;;) {
     if (const Rule* rule = foreach_rule(table, base)) {

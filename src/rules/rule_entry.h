@@ -63,7 +63,8 @@ using OverloadsFn = std::function<std::vector<const c10::FunctionSchema*>(
     const std::string& name)>;
 
 /// Finds the rule of an operator: its own, or that of the operator of which it
-/// is an in-place, out, _copy or foreach variant.
+/// is an in-place, out, _copy or foreach variant, or that of ATen for a
+/// pointwise operator of torch._prims.
 FoundRule find_rule(
     const RuleTable& table, const c10::FunctionSchema& schema,
     const OverloadsFn& overloads);

@@ -135,9 +135,13 @@ class Decider {
   }
 
   bool is_expressed_by_others() const {
-    return has_cut_argument(call_) &&
-           traits_.decomposition->applies(
-               RuledCall(call_, traits_, mesh_).call());
+    if (!has_cut_argument(call_)) {
+      return false;
+    }
+    const Decomposition& by = *traits_.decomposition;
+    const RuledCall ruled(call_, traits_, mesh_);
+    return by.applies(ruled.call()) &&
+           (by.pays == nullptr || by.pays(ruled.call(), mesh_shape()));
   }
 
   void by_rows(const Rule& rule) {

@@ -21,6 +21,9 @@ struct Decomposition {
   /// Takes the arguments off the stack and leaves the results; runs below
   /// autograd, on sharded tensors.
   void (*run)(const OpCall&);
+  /// Tells whether it sends no more than the rows of the rule would; not set
+  /// where that is always so. Every rank must say the same.
+  bool (*pays)(const RuleCall&, const MeshShape&) = nullptr;
 };
 
 /// Returns the decomposition of an operator, or nullptr.

@@ -18,6 +18,7 @@
 #include <tensor/random/table.h>
 #include <tensor/replication_check.h>
 #include <tensor/several_meshes.h>
+#include <tensor/smoothed_loss.h>
 #include <tensor/strict.h>
 #include <tensor/strided_views.h>
 #include <tensor/strides.h>
@@ -268,6 +269,23 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   }
 }
 
+// The one composite that ATen does not decompose as we need it: where labels
+// are smoothed, see smoothed_loss.h.
+void cross_entropy_composite(
+    const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  ensure_registered();
+  const OpCall call(op, stack);
+  if (!meets_on_several_meshes(call)) {
+    call.check_one_mesh();
+    call.check_no_mix();
+    const PlainIsReplicated depth;
+    if (run_smoothed_loss(call)) {
+      return;
+    }
+  }
+  composite_kernel(op, keys, stack);
+}
+
 // Operators without an autograd kernel pass through here; a late one gets its
 // backend kernel on the way.
 void autograd_fallback(
@@ -389,7 +407,12 @@ class Registry {
         return may_be_typed() ? typed_composite(op, boxed) : std::nullopt;
       };
       add(name, kShardedKey, typed(), boxed);
-      add(name, kShardedAutogradKey, typed(), boxed);
+      if (name.name == "aten::cross_entropy_loss") {
+        add(name, kShardedAutogradKey, std::nullopt,
+            BoxedKernel::makeFromFunction<&cross_entropy_composite>());
+      } else {
+        add(name, kShardedAutogradKey, typed(), boxed);
+      }
       return;
     }
     const auto boxed = BoxedKernel::makeFromFunction<&backend_kernel>();

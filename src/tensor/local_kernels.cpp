@@ -1,8 +1,10 @@
 #include <tensor/local_kernels.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/sum.h>
 #include <c10/util/Exception.h>
@@ -106,6 +108,28 @@ void identity_kernel(const LocalCall& local) {
       at::full(shape, identity_of(call, dtype), self.options().dtype(dtype)));
 }
 
+// Devices multiply 8-bit floats in blocks of this many elements.
+constexpr int64_t kScaledBlock = 16;
+
+// Fills rows up to whole blocks, at least one: zeros add nothing to a product.
+at::Tensor in_blocks(const at::Tensor& rows) {
+  const int64_t length = rows.size(1);
+  const int64_t wanted =
+      std::max((length + kScaledBlock - 1) / kScaledBlock, int64_t{1}) *
+      kScaledBlock;
+  return length == wanted ? rows.contiguous()
+                          : at::constant_pad_nd(rows, {0, wanted - length});
+}
+
+// A product of parts of rows and columns, whatever their length: the left
+// factor lies by rows, the right one by columns.
+void scaled_product_kernel(const LocalCall& local) {
+  const OpCall& call = local.call;
+  call.argument(0) = in_blocks(call.argument(0).toTensor());
+  call.argument(1) = in_blocks(call.argument(1).toTensor().t()).t();
+  call.op().callBoxed(call.stack());
+}
+
 struct NamedKernel {
   std::string_view name;
   LocalKernel kernel;
@@ -118,6 +142,7 @@ constexpr NamedKernel kTable[] = {
     {"bags", local_bags},
     {"convolution", local_convolution},
     {"squeeze", local_squeeze},
+    {"scaled_product", scaled_product_kernel},
 };
 
 }  // namespace

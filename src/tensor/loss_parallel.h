@@ -5,7 +5,9 @@
 // the derivative of the first sums its gradient over all classes, that is over
 // ranks. But the second one's gradient is not 0 for one class per target only,
 // so every rank knows that sum: under a LossParallel both are one step, and its
-// derivative communicates nothing.
+// derivative communicates nothing. Outside of one the gradient of the choice
+// carries those sums along (keep_sums()), as long as nothing is done to it;
+// what is left to save is a tensor of the size of the logits.
 #pragma once
 
 #include <ATen/core/boxing/BoxedKernel.h>

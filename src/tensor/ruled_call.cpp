@@ -36,8 +36,10 @@ double price(
     const Placement& from, const Placement& to, double bytes, double n,
     const MachineModel& model, const Link& link) {
   const double part = bytes / n;
-  const auto seconds = [&](double messages, double sent, double written) {
-    return messages * link.latency + sent / link.bandwidth +
+  const auto messages = static_cast<double>(
+      message_count(StepKind::kAllGather, static_cast<int64_t>(n)));
+  const auto seconds = [&](double count, double sent, double written) {
+    return count * link.latency + sent / link.bandwidth +
            written / model.copy_bandwidth;
   };
   if (from.is_replicate()) {
@@ -47,11 +49,11 @@ double price(
     return kImpossible;
   }
   if (from.is_partial()) {
-    return to.is_shard() ? seconds(n - 1, bytes - part, part)
-                         : seconds(2 * (n - 1), 2 * (bytes - part), bytes);
+    return to.is_shard() ? seconds(messages, bytes - part, part)
+                         : seconds(2 * messages, 2 * (bytes - part), bytes);
   }
-  return to.is_shard() ? seconds(n - 1, part * (n - 1) / n, part)
-                       : seconds(n - 1, bytes - part, bytes);
+  return to.is_shard() ? seconds(messages, part * (n - 1) / n, part)
+                       : seconds(messages, bytes - part, bytes);
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include <tensor/sharded_impl.h>
 
+#include <array>
+
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 #include <tensor/execute.h>
 #include <tensor/movement.h>
 #include <tensor/strides.h>
@@ -72,7 +75,12 @@ std::shared_ptr<ShardCell> cell_of(const ShardedMeta& meta) {
       writes = std::make_shared<uint64_t>(0);
     }
     meta.cell = std::make_shared<ShardCell>(ShardCell{
-        meta.local, meta.spec, std::move(writes), {}, meta.copy, meta.base});
+        .local = meta.local,
+        .spec = meta.spec,
+        .writes = std::move(writes),
+        .copies = {},
+        .of = meta.copy,
+        .base = meta.base});
   }
   return meta.cell;
 }
@@ -81,6 +89,26 @@ void check_shard(const at::Tensor& local, const DTensorSpec& spec) {
   TORCH_INTERNAL_ASSERT(
       local.sizes() == at::IntArrayRef(spec.local_shape()), "shard of ",
       to_string(spec), " has shape ", local.sizes());
+}
+
+// How many rows lie before a dim of a tensor, how long they are, how many
+// after.
+std::array<int64_t, 3> around(at::IntArrayRef sizes, int64_t dim) {
+  const auto at = static_cast<size_t>(dim);
+  return {
+      c10::multiply_integers(sizes.slice(0, at)), sizes[at],
+      c10::multiply_integers(sizes.slice(at + 1))};
+}
+
+// Two shards are the same elements in the same order, with the same rows along
+// a dim of each: [2, 5, 1, 3] and [2, 5, 3], both along dim 1.
+bool have_same_rows(
+    const ShardedMeta& a, int64_t of_a, const ShardedMeta& b, int64_t of_b) {
+  return a.spec->placements() == b.spec->placements() &&
+         around(a.spec->shape(), of_a) == around(b.spec->shape(), of_b) &&
+         around(a.local.sizes(), of_a) == around(b.local.sizes(), of_b) &&
+         a.local.is_contiguous() && b.local.is_contiguous() &&
+         a.local.data_ptr() == b.local.data_ptr();
 }
 
 }  // namespace
@@ -215,6 +243,25 @@ void after_write(Copy& copy) {
     ++*shard.writes;
   }
   copy.generation = shard.generation();
+}
+
+void keep_sums(const at::Tensor& t, int64_t dim, at::Tensor sums) {
+  const std::shared_ptr<ShardCell> cell = cell_of(meta_of(t));
+  cell->sums = KnownSums{dim, std::move(sums), cell->generation()};
+}
+
+at::Tensor known_sums(const at::Tensor& t, int64_t dim) {
+  const ShardedMeta& meta = meta_of(t);
+  const ShardedMeta& root = root_of(meta);
+  const ShardCell* cell = meta.copy ? nullptr : root.cell.get();
+  if (cell == nullptr || !cell->sums ||
+      cell->sums->generation != cell->generation() ||
+      !have_same_rows(root, cell->sums->dim, meta, dim)) {
+    return {};
+  }
+  std::vector<int64_t> shape = meta.local.sizes().vec();
+  shape[static_cast<size_t>(dim)] = 1;
+  return cell->sums->sums.reshape(shape);
 }
 
 at::Tensor replicated_value(const at::Tensor& t) {

@@ -47,6 +47,14 @@ struct Copy;
 struct ParameterUse;
 struct ShardedMeta;
 
+/// What the rows of a tensor add up to along a dim that is cut, known without
+/// asking other ranks; as of one generation of the shard.
+struct KnownSums {
+  int64_t dim;
+  at::Tensor sums;  // the shape of the shard, with 1 for the dim
+  uint64_t generation;
+};
+
 /// The shard that views of a Copy write back to.
 struct ShardCell {
   at::Tensor local;
@@ -58,6 +66,7 @@ struct ShardCell {
   std::shared_ptr<Copy> of;
   /// Set where `local` shows the memory of another tensor's shard.
   c10::intrusive_ptr<ShardedMeta> base;
+  std::optional<KnownSums> sums = std::nullopt;
 
   /// Counts all writes, those through to_local() included.
   uint64_t generation() const {
@@ -105,7 +114,8 @@ struct ShardedMeta final : c10::BackendMeta {
   const c10::intrusive_ptr<ShardedMeta> base;
   /// Memory of `local` holds the elements of the tensor, and nothing else does.
   const bool is_own;
-  /// Made when the first Copy of this shard is; not part of the value.
+  /// Made when the first Copy of this shard is, or its sums are known; not part
+  /// of the value.
   mutable std::shared_ptr<ShardCell> cell;
   /// What the tensor, or the one that it is a view of, asks of calls that use
   /// it as a parameter; see parameter_use.h.
@@ -177,6 +187,13 @@ c10::intrusive_ptr<ShardedMeta> root_of(const at::Tensor& t);
 void after_write(const at::Tensor& t);
 /// Says that a copy, from copy_of(), has been written.
 void after_write(Copy& copy);
+/// Keeps what the rows of a new tensor add up to along a cut dim, for
+/// known_sums(); forgotten when the tensor is written.
+void keep_sums(const at::Tensor& t, int64_t dim, at::Tensor sums);
+/// Returns what was kept for this tensor, or for one that it shows whole, in
+/// the shape of its shard with 1 for the dim; undefined where nothing was.
+at::Tensor known_sums(const at::Tensor& t, int64_t dim);
+
 /// Returns the whole value, plain; may share memory with the tensor.
 at::Tensor replicated_value(const at::Tensor& t);
 

@@ -136,6 +136,10 @@ class Filler {
         return distinct(shape);
       case 'h':
         return distinct(shape).to(at::kChar);
+      case 'e':
+        return random_integers(shape, -8, 8, seed_).to(at::kFloat8_e4m3fn);
+      case 'g':
+        return random_integers(shape, 0, 2, seed_).to(at::kFloat).exp2();
       case 'j':
         return random_integers(shape, 1, limit(), seed_).to(at::kInt);
       case 't':

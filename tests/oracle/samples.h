@@ -11,6 +11,7 @@
 //   i4 q4      before it: indices below 4; indices that do not repeat
 //   b c f L    before it: bool; complex; float whatever the case; int64
 //   h j4 t     before it: int8; int32 in 1..4; int64 with these very elements
+//   e g        before it: small integers as 8-bit floats; f32 powers of two
 //   {[a] [b]}  a list of tensors, `-` for None
 //   (0,a)      a list of numbers
 //   +          first of all: LibTorch crashes or gives no value where a size

@@ -48,13 +48,14 @@ class Search {
     const bool local = edge.kind == Edge::kCut || edge.kind == Edge::kToPartial;
     const int64_t times = local ? 0 : edge.kind == Edge::kReduce ? 2 : 1;
     return sum(
-        edge.dims, times * (n - 1), times * (larger - larger / n),
+        edge.dims, times * rounds(n), times * (larger - larger / n),
         world_.size(edge.to));
   }
 
   Price exchange_price(size_t a, size_t b) const {
     return sum(
-        all_dims_, world_.ranks() - 1, world_.exchanged(a, b), world_.size(b));
+        all_dims_, rounds(world_.ranks()), world_.exchanged(a, b),
+        world_.size(b));
   }
 
   /// Returns the cost of the cheapest plan that keeps to the memory rule.
@@ -113,6 +114,15 @@ class Search {
   }
 
  private:
+  // After each round twice as many ranks have heard of a value.
+  static int64_t rounds(int64_t ranks) {
+    int64_t count = 0;
+    for (int64_t heard = 1; heard < ranks; heard *= 2) {
+      ++count;
+    }
+    return count;
+  }
+
   Price sum(
       const std::vector<size_t>& dims, int64_t messages, int64_t elements,
       int64_t written) const {

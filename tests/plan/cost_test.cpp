@@ -19,9 +19,14 @@ TEST(CostTest, AGroupIsAsSlowAsItsSlowestLink) {
 TEST(CostTest, CountsMessagesAndElements) {
   EXPECT_EQ(message_count(StepKind::kCut, 4), 0);
   EXPECT_EQ(message_count(StepKind::kToPartial, 4), 0);
-  EXPECT_EQ(message_count(StepKind::kAllGather, 4), 3);
-  EXPECT_EQ(message_count(StepKind::kAllReduce, 4), 6);
-  EXPECT_EQ(message_count(StepKind::kExchange, 1), 0);
+  const std::vector<std::pair<int64_t, int64_t>> rounds = {
+      {1, 0}, {2, 1}, {3, 2}, {4, 2}, {5, 3}, {8, 3}, {9, 4}, {64, 6}};
+  for (const auto& [ranks, count] : rounds) {
+    EXPECT_EQ(message_count(StepKind::kAllGather, ranks), count) << ranks;
+    EXPECT_EQ(message_count(StepKind::kAllToAll, ranks), count) << ranks;
+    EXPECT_EQ(message_count(StepKind::kAllReduce, ranks), 2 * count) << ranks;
+    EXPECT_EQ(message_count(StepKind::kExchange, ranks), count) << ranks;
+  }
   EXPECT_EQ(elements_sent(StepKind::kAllGather, 4, 2, 8), 6);
   EXPECT_EQ(elements_sent(StepKind::kReduceScatter, 4, 8, 2), 6);
   EXPECT_EQ(elements_sent(StepKind::kAllReduce, 4, 8, 8), 12);

@@ -93,7 +93,11 @@ class Planner {
     const int64_t bytes = 4 * times * (larger - larger / n);
     const Link link = model_.over({m});
     total_.bytes += bytes;
-    total_.cost += static_cast<double>(times * (n - 1)) * link.latency +
+    int64_t rounds = 0;
+    for (int64_t heard = 1; heard < n; heard *= 2) {
+      ++rounds;
+    }
+    total_.cost += static_cast<double>(times * rounds) * link.latency +
                    static_cast<double>(bytes) / link.bandwidth +
                    static_cast<double>(4 * after) / model_.copy_bandwidth;
     current_ = next;

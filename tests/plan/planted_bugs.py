@@ -33,14 +33,14 @@ class Bug(NamedTuple):
 
 
 BUGS = [
-    Bug("message_per_rank", "n messages in a ring of n ranks, not n - 1",
+    Bug("message_per_rank", "a message per rank, not per doubling",
         "src/plan/cost.cpp",
-        "      return ranks - 1;",
-        "      return ranks;"),
+        "  return std::bit_width(static_cast<uint64_t>(ranks - 1));",
+        "  return ranks - 1;"),
     Bug("all_reduce_once", "an all_reduce has the messages of one pass, not of two",
         "src/plan/cost.cpp",
-        "      return 2 * (ranks - 1);",
-        "      return 1 * (ranks - 1);"),
+        "      return 2 * doublings(ranks);",
+        "      return 1 * doublings(ranks);"),
     Bug("gather_by_input", "an all_gather is priced by its small input",
         "src/plan/cost.cpp",
         "const int64_t larger = std::max(before, after);",

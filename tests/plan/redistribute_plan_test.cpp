@@ -49,13 +49,19 @@ TEST(RedistributePlanTest, OneDimNeedsOneStep) {
 
 TEST(RedistributePlanTest, CutsBeforeItGathers) {
   const auto plan = plan_of(
-      "[1024, 1024] S(0) R @ mesh(dp=2, tp=4)",
-      "[1024, 1024] R S(1) @ mesh(dp=2, tp=4)");
+      "[64, 64] S(0) R @ mesh(dp=2, tp=4)",
+      "[64, 64] R S(1) @ mesh(dp=2, tp=4)");
   ASSERT_EQ(kinds(plan), "cut all_gather");
   EXPECT_EQ(plan.steps[1].mesh_dims, std::vector<int64_t>{0});
   EXPECT_EQ(to_string(plan.steps[1].from()), "S(0)");
   EXPECT_EQ(to_string(plan.steps[1].to()), "R");
-  EXPECT_EQ(plan.bytes, 1024 * 256 * 4 / 2);
+  EXPECT_EQ(plan.bytes, 64 * 16 * 4 / 2);
+  // Two messages more are less than a copy of 512 KiB.
+  EXPECT_EQ(
+      kinds(plan_of(
+          "[1024, 1024] S(0) R @ mesh(dp=2, tp=4)",
+          "[1024, 1024] R S(1) @ mesh(dp=2, tp=4)")),
+      "exchange");
 }
 
 TEST(RedistributePlanTest, ReducesInsideTheFastMeshDimFirst) {
@@ -70,9 +76,16 @@ TEST(RedistributePlanTest, ReducesInsideTheFastMeshDimFirst) {
 }
 
 TEST(RedistributePlanTest, GathersBeforeItExchangesTheRest) {
-  const auto plan = plan_of(
-      "[64, 64] S(0) S(0) @ mesh(2, 4)", "[64, 64] S(1) R @ mesh(2, 4)");
-  EXPECT_EQ(kinds(plan), "all_gather all_to_all") << plan;
+  MachineModel model;
+  const auto plan = [&] {
+    return plan_of(
+        "[64, 64] S(0) S(0) @ mesh(2, 4)", "[64, 64] S(1) R @ mesh(2, 4)",
+        model);
+  };
+  // As many messages in one step as in two, which would send more.
+  EXPECT_EQ(kinds(plan()), "exchange") << plan();
+  model.links = {{50e-6, 10e9}};
+  EXPECT_EQ(kinds(plan()), "all_gather all_to_all") << plan();
 }
 
 TEST(RedistributePlanTest, ReducesNeighbouringMeshDimsTogether) {
@@ -80,6 +93,38 @@ TEST(RedistributePlanTest, ReducesNeighbouringMeshDimsTogether) {
       plan_of("[5, 3] P(sum) P(sum) @ mesh(3, 1)", "[5, 3] R R @ mesh(3, 1)");
   ASSERT_EQ(kinds(plan), "all_reduce");
   EXPECT_EQ(plan.steps[0].mesh_dims, (std::vector<int64_t>{0, 1}));
+}
+
+TEST(RedistributePlanTest, TakesAllMeshDimsAtOnceWhereOneStepCan) {
+  const std::vector<int64_t> all{0, 1, 2};
+  for (const char* shape : {"[64, 64]", "[4096, 4096]", "[13, 3]", "[1, 1]"}) {
+    for (const char* mesh : {"mesh(2, 2, 2)", "mesh(4, 2, 3)"}) {
+      for (const auto& [from, kind] :
+           std::vector<std::pair<std::string, std::string>>{
+               {"P(sum) P(sum) P(sum)", "all_reduce"},
+               {"S(0) S(0) S(0)", "all_gather"},
+               {"S(0) S(1) S(0)", "all_gather"},
+               {"S(0)[1] S(0)[2] S(0)[0]", "all_gather"}}) {
+        const auto plan = plan_of(
+            c10::str(shape, " ", from, " @ ", mesh),
+            c10::str(shape, " R R R @ ", mesh));
+        ASSERT_EQ(kinds(plan), kind) << plan;
+        EXPECT_EQ(plan.steps[0].mesh_dims, all) << plan;
+      }
+    }
+  }
+}
+
+TEST(RedistributePlanTest, TakesASlowMeshDimByItself) {
+  MachineModel model;
+  model.links = {{100e-6, 1e9}};
+  const auto plan = plan_of(
+      "[64, 64] P(sum) P(sum) P(sum) @ mesh(2, 4, 4)",
+      "[64, 64] R R R @ mesh(2, 4, 4)", model);
+  ASSERT_EQ(kinds(plan), "reduce_scatter all_reduce all_gather") << plan;
+  EXPECT_EQ(plan.steps[0].mesh_dims, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(plan.steps[1].mesh_dims, std::vector<int64_t>{0});
+  EXPECT_EQ(plan.steps[2].mesh_dims, (std::vector<int64_t>{1, 2}));
 }
 
 TEST(RedistributePlanTest, ExchangesWhereTheOrderOfCutsChanges) {

@@ -42,12 +42,16 @@ GOLDEN_CASES = {
     "error_ops_form": "ops --form pointwide",
     "plan_other_mesh": 'plan --mesh dp=2,tp=2 --to-mesh 3 --shape 6x4 '
                        '--from "P(sum) S(0)" --to "S(1)"',
-    "plan_cut_first": 'plan --mesh dp=2,tp=4 --shape 1024x1024 --dtype f32 '
+    "plan_cut_first": 'plan --mesh dp=2,tp=4 --shape 256x256 --dtype f32 '
                       '--from "S(0) R" --to "R S(1)"',
     "plan_exchange": 'plan --mesh 2x4 --shape 1024x1024 --dtype bf16 '
                      '--from "S(0) S(0)" --to "S(1) S(1)"',
+    "plan_all_dims": 'plan --mesh 2x2x2 --shape 64x64 '
+                     '--from "P(sum) P(sum) P(sum)" --to "R R R"',
+    "plan_all_cuts": 'plan --mesh 2x2x2 --shape 13x5 '
+                     '--from "S(0)[2] S(0)[0] S(0)[1]" --to "R R R"',
     "plan_nothing": 'plan --mesh 4 --shape 8 --from "S(0)" --to "S(0)"',
-    "plan_json": 'plan --mesh dp=2,tp=4 --shape 1024x1024 '
+    "plan_json": 'plan --mesh dp=2,tp=4 --shape 256x256 '
                  '--from "S(0) R" --to "R S(1)" --json',
     "error_plan_dtype": 'plan --mesh 2 --shape 8 --dtype f33 --from R --to R',
     "error_plan_placement": 'plan --mesh 2 --shape 8 --from R --to "S(1)"',

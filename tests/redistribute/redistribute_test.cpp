@@ -1,5 +1,10 @@
 // What redistribute() promises beside the right elements in the right place.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <functional>
+#include <iostream>
 #include <limits>
 
 #include "redistribute/by_definition.h"
@@ -319,6 +324,137 @@ TEST(Redistribute, AsksTheMachineModel) {
       EXPECT_EQ(cached_plan_count(), 1u);
     }
   });
+}
+
+// What one redistribution of `x` is logged as.
+std::vector<std::string> logged(const at::Tensor& x, const Placements& to) {
+  const CommLog log;
+  EXPECT_EQ(by_definition::difference(redistribute(x, to)).value_or(""), "");
+  std::vector<std::string> lines;
+  for (const CommLogEntry& entry : log.entries()) {
+    lines.push_back(entry.kind + " " + entry.mesh_dims);
+  }
+  return lines;
+}
+
+TEST(Redistribute, OfAllMeshDimsToReplicateIsOneCollective) {
+  const Placements whole(3, Replicate());
+  run_ranks(8, [&] {
+    const DeviceMesh mesh = mesh_of({2, 2, 2}, {"a", "b", "c"});
+    using Lines = std::vector<std::string>;
+    // even; uneven; shards without elements; one element
+    for (const std::vector<int64_t>& shape :
+         std::vector<std::vector<int64_t>>{{64, 64}, {13, 3}, {5, 1}, {1, 1}}) {
+      SCOPED_TRACE(c10::str(shape));
+      const auto from = [&](const char* text) {
+        return logged(
+            by_definition::make(shape, mesh, parse_placements(text)), whole);
+      };
+      EXPECT_EQ(from("P(sum) P(sum) P(sum)"), Lines{"all_reduce a, b, c"});
+      EXPECT_EQ(from("P(max) P(max) P(max)"), Lines{"all_reduce a, b, c"});
+      EXPECT_EQ(from("S(0) S(0) S(0)"), Lines{"all_gather a, b, c"});
+      EXPECT_EQ(from("S(0) S(1) S(0)"), Lines{"all_gather a, b, c"});
+      EXPECT_EQ(from("S(0)[2] S(0)[0] S(0)[1]"), Lines{"all_gather a, b, c"});
+      EXPECT_EQ(from("R S(0) S(1)"), Lines{"all_gather b, c"});
+    }
+  });
+}
+
+TEST(Redistribute, OfMixedMeshDimsToReplicateIsRight) {
+  const Placements whole(3, Replicate());
+  run_ranks(8, [&] {
+    const DeviceMesh mesh = mesh_of({2, 2, 2});
+    for (const char* text :
+         {"P(sum) S(0) P(sum)", "S(0) P(sum) S(0)", "P(max) S(1) P(max)",
+          "P(sum) P(sum) S(1)", "S(0)[1] P(sum) S(0)[0]", "R P(sum) S(1)",
+          "S(0) R S(0)", "P(avg) P(avg) S(0)"}) {
+      SCOPED_TRACE(text);
+      EXPECT_LE(
+          logged(
+              by_definition::make({13, 3}, mesh, parse_placements(text)), whole)
+              .size(),
+          3U);
+    }
+  });
+}
+
+// Sums are taken in the order of ranks, so that they repeat bit for bit, on
+// this mesh and on one of as many ranks in a row.
+TEST(Redistribute, OfAddendsOfAllMeshDimsAddsInTheOrderOfRanks) {
+  run_ranks(8, [] {
+    const at::Tensor mine = testing::distinct({33}, f32())
+                                .mul(std::pow(10.0F, rank() % 5))
+                                .add(0.1F * static_cast<float>(rank()));
+    const at::Tensor cube =
+        from_local(mine, mesh_of({2, 2, 2}), {Partial(), Partial(), Partial()});
+    const at::Tensor row = from_local(mine, mesh_of({8}), {Partial()});
+    const at::Tensor sum = full_tensor(row);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(at::equal(full_tensor(cube), sum));
+    }
+  });
+}
+
+// One round of each of two bodies after the other, many times; the median
+// seconds of a round on this rank.
+std::pair<double, double> in_turns(
+    const std::function<void()>& one, const std::function<void()>& other) {
+  constexpr int kRounds = 41;
+  constexpr int kCalls = 10;
+  const auto seconds_of = [&](const std::function<void()>& body) {
+    init().communicator().barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kCalls; ++i) {
+      body();
+    }
+    return std::chrono::duration<double>(
+               std::chrono::steady_clock::now() - begin)
+        .count();
+  };
+  std::vector<double> first, second;
+  for (int round = 0; round < kRounds; ++round) {
+    first.push_back(seconds_of(one));
+    second.push_back(seconds_of(other));
+  }
+  const auto median = [](std::vector<double>& values) {
+    std::nth_element(
+        values.begin(), values.begin() + kRounds / 2, values.end());
+    return values[kRounds / 2];
+  };
+  return {median(first), median(second)};
+}
+
+// Other programs on the same cores disturb single measurements, so the best of
+// several counts.
+TEST(Redistribute, OfSmallAddendsOfAllMeshDimsTakesTheTimeOfOneAllReduce) {
+  if (testing::device() != at::kCPU) {
+    GTEST_SKIP() << "measures rank threads";
+  }
+  std::atomic<double> best = 100;
+  run_ranks(8, [&] {
+    const at::NoGradGuard no_grad;
+    const at::Tensor mine = testing::distinct({4096}, f32());  // 16 KiB
+    const at::Tensor cube =
+        from_local(mine, mesh_of({2, 2, 2}), {Partial(), Partial(), Partial()});
+    const at::Tensor row = from_local(mine, mesh_of({8}), {Partial()});
+    const Placements whole(3, Replicate());
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      const auto [of_cube, of_row] = in_turns(
+          [&] { redistribute(cube, whole); },
+          [&] { redistribute(row, {Replicate()}); });
+      if (rank() == 0) {
+        best = std::min(best.load(), of_cube / of_row);
+      }
+      init().communicator().barrier();
+      if (best <= 1.1) {
+        break;
+      }
+      init().communicator().barrier();
+    }
+  });
+  EXPECT_LE(best, 1.1);
+  std::cout << "three mesh dims at once take " << best
+            << " times what one of 8 ranks does\n";
 }
 
 TEST(PlanCache, KeepsABoundedNumberOfPlans) {

@@ -9,8 +9,7 @@ namespace tessera {
 /// While it lives, cross entropy on this thread asks for logits that are cut
 /// along their classes: whole ones are an error, before anything is computed.
 /// Each rank works on its classes alone. Three small reductions forward (the
-/// largest logit, the sum of exponentials, the loss), none backward; outside of
-/// it the same call reduces once in backward too. Example:
+/// largest logit, the sum of exponentials, the loss), none backward. Example:
 ///   parallelize_module(model, mesh, {{"head", ColwiseParallel()}});
 ///   LossParallel guard;
 ///   at::cross_entropy_loss(model(x), targets).backward();

@@ -35,7 +35,11 @@ struct TESSERA_API MachineModel {
 };
 
 /// Returns how many messages follow each other in a step among `ranks` ranks:
-/// 0 for a local step, 2 (ranks - 1) for an all_reduce, else ranks - 1.
+/// each doubles how many of them have heard of a value, so log2(ranks), rounded
+/// up; twice that for an all_reduce, which scatters sums and gathers them, 0
+/// for a local step. One step over several mesh dims never waits longer than
+/// one step per mesh dim. Example: 3 for an all_gather among 5, 6, 7 or 8
+/// ranks, 1 among 2.
 TESSERA_API int64_t message_count(StepKind kind, int64_t ranks);
 
 /// Returns the elements that a rank sends in a collective among `ranks` ranks,

@@ -80,8 +80,8 @@ TESSERA_API std::string to_string(const RuleInfo& info);
 /// Rules by operator. A name is "aten::mm", "aten::add.Tensor", or
 /// "aten::add.*" for every overload that has no entry of its own. In-place,
 /// out, _copy and foreach variants follow the operator that they are variants
-/// of. A second entry of one name is an error; remove() the first to replace
-/// it.
+/// of, and pointwise operators of torch._prims ATen's of the same name. A
+/// second entry of one name is an error; remove() the first to replace it.
 class TESSERA_API RuleTable {
  public:
   RuleTable();

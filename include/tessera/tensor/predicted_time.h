@@ -14,10 +14,10 @@ namespace tessera {
 
 /// Returns the seconds of a recorded collective among n ranks: messages x
 /// latency + bytes / bandwidth + bytes written / copy bandwidth, by the link of
-/// its mesh dims, as plans are priced. Messages: 2 (n - 1) for an all_reduce, 1
-/// for send and recv, else n - 1.
+/// its mesh dims, as plans are priced. Messages: as message_count() says, 1 for
+/// send and recv.
 /// Example: an all_gather of 1000 to 4000 bytes among 4 ranks, by the default
-/// model: 3 * 5e-6 + 3000 / 10e9 + 4000 / 20e9 = 1.55e-5.
+/// model: 2 * 5e-6 + 3000 / 10e9 + 4000 / 20e9 = 1.05e-5.
 TESSERA_API double predicted_time(
     const CommLogEntry& entry, const MachineModel& model = machine_model());
 

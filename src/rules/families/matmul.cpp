@@ -21,9 +21,29 @@ bool scale_cell(
   return count == 1 || per_row;
 }
 
+// Parts of a result can be added up where it is no 8-bit float, and where every
+// part is scaled alike: by one number for all of a factor, or one per row.
+bool adds_up(const RuleCall& call) {
+  if (call.is_none("out_dtype") || call.operand(5).defined) {
+    return false;
+  }
+  const c10::ScalarType result = call.argument("out_dtype").toScalarType();
+  Cell scale;
+  return (result == c10::kFloat || result == c10::kBFloat16 ||
+          result == c10::kHalf) &&
+         scale_cell(call.operand(2), 0, call.operand(0).shape[0], scale) &&
+         scale_cell(call.operand(3), 1, call.operand(1).shape[1], scale);
+}
+
 // self, mat2, their scales, bias, scale of the result
 void add_scaled_mm_rows(const RuleCall& call, Rows& rows) {
   Cell scale;
+  if (adds_up(call)) {
+    const Cell bias = call.operand(4).defined ? kSum : Cell();
+    rows.add(
+        {kSum}, {Cell::shard(1), Cell::shard(0), Cell(), Cell(), bias, Cell()},
+        "scaled_product");
+  }
   if (scale_cell(call.operand(2), 0, call.operand(0).shape[0], scale)) {
     rows.add(
         {Cell::shard(0)},

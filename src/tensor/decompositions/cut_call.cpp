@@ -250,12 +250,12 @@ at::Tensor positions(
 }
 
 std::vector<int64_t> lengths_along(
-    const DTensorSpec& spec, int64_t dim, int64_t m) {
+    const Layout& layout, int64_t dim, int64_t m) {
   std::vector<int64_t> lengths;
-  std::vector<int64_t> coordinate(static_cast<size_t>(spec.mesh().ndim()), 0);
-  for (int64_t c = 0; c < spec.mesh().size(m); ++c) {
+  std::vector<int64_t> coordinate(static_cast<size_t>(layout.mesh().ndim()), 0);
+  for (int64_t c = 0; c < layout.mesh().size(m); ++c) {
     coordinate[static_cast<size_t>(m)] = c;
-    lengths.push_back(total_length(spec.layout().runs(dim, coordinate)));
+    lengths.push_back(total_length(layout.runs(dim, coordinate)));
   }
   return lengths;
 }

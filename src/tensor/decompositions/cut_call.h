@@ -162,7 +162,7 @@ at::Tensor positions(
 /// Returns the length of tensor dim `dim`, which mesh dim `m` alone cuts, on
 /// every coordinate of `m`.
 std::vector<int64_t> lengths_along(
-    const DTensorSpec& spec, int64_t dim, int64_t m);
+    const Layout& layout, int64_t dim, int64_t m);
 
 /// Returns the largest and smallest values of a type, infinite where they can
 /// be.

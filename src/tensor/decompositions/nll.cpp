@@ -67,6 +67,20 @@ struct Picks {
     return at::where(here, picked, 0);
   }
 
+  // The weight of each target, whichever rank has its class; 0 where it does
+  // not count. `whole` are the weights of all classes.
+  at::Tensor weights_anywhere(const at::Tensor& whole) const {
+    const c10::ScalarType dtype = r.kept->dtype();
+    const at::Tensor picked =
+        whole.defined()
+            ? whole.to(dtype)
+                  .index_select(
+                      0, at::where(counts, t, 0).to(at::kLong).reshape({-1}))
+                  .reshape(t.sizes())
+            : at::full(t.sizes(), 1, x.options().dtype(dtype));
+    return at::where(counts, picked, 0);
+  }
+
   // The term of each target, before the sign: weight * score.
   at::Tensor terms(const at::Tensor& weight) const {
     if (x.size(dim) == 0) {
@@ -84,15 +98,16 @@ struct Picks {
   SpecPtr scores;  // of `self`, no Partial
   MeshDims over;   // all mesh dims that cut the scores
   at::Tensor x, t, w;
-  at::Tensor here;   // the class of the target is on this rank,
-  at::Tensor place;  // at this index; 0 where it is not
+  at::Tensor counts;  // the target is not to be ignored
+  at::Tensor here;    // the class of the target is on this rank,
+  at::Tensor place;   // at this index; 0 where it is not
 
  private:
   void find(const CutCall& cut) {
     const int64_t ignored = cut.argument("ignore_index").toInt();
     const int64_t classes = scores->shape()[static_cast<size_t>(dim)];
-    const at::Tensor counts = t.ne(ignored);
-    check_targets(counts, classes);
+    counts = t.ne(ignored);
+    check_targets(classes);
     here = at::zeros(t.sizes(), t.options().dtype(at::kBool));
     place = at::zeros(t.sizes(), t.options().dtype(at::kLong));
     int64_t before = 0;
@@ -106,7 +121,7 @@ struct Picks {
   }
 
   // Reading values back from a device would stall it.
-  void check_targets(const at::Tensor& counts, int64_t classes) const {
+  void check_targets(int64_t classes) const {
     if (!t.device().is_cpu()) {
       return;
     }
@@ -183,6 +198,21 @@ void nll_forward(const OpCall& call) {
        })});
 }
 
+// This rank has the weights of all classes, as it has the targets.
+bool knows_all_weights(const CutCall& cut, const Picks& picks) {
+  const at::Tensor weight = cut.optional_tensor("weight");
+  return picks.scores->shape()[static_cast<size_t>(picks.dim)] > 0 &&
+         (!weight.defined() || cut.spec(weight)->is_replicated());
+}
+
+at::Tensor whole_weight(const CutCall& cut) {
+  const at::Tensor weight = cut.optional_tensor("weight");
+  return weight.defined() && is_sharded(weight) ? fresh_local(weight) : weight;
+}
+
+// One element per row of the gradient is not 0, and every rank knows it: the
+// derivative of a logarithm of softmax, which asks for the sum of rows, need
+// not ask others.
 void nll_backward(const OpCall& call) {
   CutCall cut(call);
   const Picks picks(cut);
@@ -196,21 +226,31 @@ void nll_backward(const OpCall& call) {
       picks.reduction == LossReduction::kMean
           ? cut.shard("total_weight", cut.tensor("total_weight"), whole)
           : at::Tensor();
-  cut.finish({cut.wrap(picks.scores, [&] {
-    const c10::ScalarType computed = picks.r.kept->dtype();
+  const c10::ScalarType computed = picks.r.kept->dtype();
+  const c10::ScalarType dtype = picks.scores->dtype();
+  // The derivative by the score of a target, given the target's weight.
+  const auto derivative = [&](const at::Tensor& weight) {
+    const at::Tensor value = weight.mul(g.to(computed)).neg_();
+    return (total.defined() ? value.div(total.to(computed)) : value).to(dtype);
+  };
+  const at::Tensor result = cut.wrap(picks.scores, [&] {
     at::Tensor gradient = at::zeros_like(picks.x);
     if (picks.x.numel() == 0) {
       return gradient;
     }
-    at::Tensor value = picks.weights().mul(g.to(computed)).neg_();
-    if (total.defined()) {
-      value = value.div_(total.to(computed));
-    }
-    value = at::where(picks.here, value, 0);
     return gradient.scatter_(
         picks.dim, picks.place.unsqueeze(picks.dim),
-        value.to(gradient.scalar_type()).unsqueeze(picks.dim));
-  })});
+        at::where(picks.here, derivative(picks.weights()), 0)
+            .unsqueeze(picks.dim));
+  });
+  if (cut.computes() && knows_all_weights(cut, picks)) {
+    const at::Tensor value =
+        derivative(picks.weights_anywhere(whole_weight(cut)));
+    keep_sums(
+        result, picks.dim,
+        at::where(picks.counts, value, 0).to(computed).unsqueeze(picks.dim));
+  }
+  cut.finish({result});
 }
 
 bool cuts_classes(const Operand& scores) {

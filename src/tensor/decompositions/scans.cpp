@@ -31,7 +31,7 @@ struct ScannedDim {
         mesh_dim(reduced.over[0]),
         operand(with_placements(
             spec_of(self), reduced.operand, self.scalar_type())),
-        slices(lengths_along(*operand, dim, mesh_dim)) {
+        slices(lengths_along(operand->layout(), dim, mesh_dim)) {
     for (int64_t& length : slices) {
       length = std::min<int64_t>(length, 1);
     }

@@ -114,48 +114,75 @@ void logsumexp(const OpCall& call) {
   })});
 }
 
-// Both gradients: value(gradient, output, sum), where sum is that of
-// addend(gradient, output) along the dim.
-template <class Addend, class Value>
-void softmax_gradient(const OpCall& call, Addend addend, Value value) {
-  CutCall cut(call);
-  const at::Tensor gradient = cut.tensor("grad_output");
-  const at::Tensor output = cut.tensor("output");
-  const c10::ScalarType dtype = cut.argument("input_dtype").toScalarType();
-  const c10::ScalarType computed = sum_type(output.scalar_type());
-  const SpecPtr of_output = cut.spec(output);
-  const bool by_output =
-      !reduced_by_call(cut, *of_output, computed).over.empty();
-  const SpecPtr like = by_output ? of_output : cut.spec(gradient);
-  const Reduced r = reduced_by_call(cut, *like, computed);
-  at::Tensor g = cut.shard("grad_output", gradient, r.operand);
-  at::Tensor y = cut.shard("output", output, r.operand);
-  if (cut.computes()) {
-    g = g.to(computed);
-    y = y.to(computed);
+// What both gradients start from: shards of the gradient and of the result, cut
+// alike.
+struct GradientShards {
+  explicit GradientShards(const OpCall& call)
+      : cut(call),
+        gradient(cut.tensor("grad_output")),
+        dtype(cut.argument("input_dtype").toScalarType()) {
+    const at::Tensor output = cut.tensor("output");
+    const c10::ScalarType computed = sum_type(output.scalar_type());
+    const SpecPtr of_output = cut.spec(output);
+    const bool by_output =
+        !reduced_by_call(cut, *of_output, computed).over.empty();
+    like = by_output ? of_output : cut.spec(gradient);
+    r = reduced_by_call(cut, *like, computed);
+    g = as_type(cut.shard("grad_output", gradient, r.operand), computed);
+    y = as_type(cut.shard("output", output, r.operand), computed);
   }
-  const at::Tensor sum = cut.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
-    return addend(g, y).sum(r.dims, /*keepdim=*/true);
-  });
-  cut.finish({cut.wrap(with_placements(*like, r.operand, dtype), [&] {
-    return value(g, y, sum).to(dtype);
-  })});
-}
+
+  // The sums of part() along the dim, of all ranks.
+  template <class F>
+  at::Tensor sum_of(F part) {
+    return cut.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
+      return part().sum(r.dims, /*keepdim=*/true);
+    });
+  }
+
+  // The sums of the gradient; others are asked only where this rank neither
+  // knows them nor has the whole dim.
+  at::Tensor sum_of_gradient() {
+    const Placements& given = cut.spec(gradient)->placements();
+    if (is_sharded(gradient) && given == r.operand) {
+      const at::Tensor known = known_sums(gradient, r.dims[0]);
+      if (known.defined()) {
+        return known;
+      }
+    }
+    if (given != r.kept->placements()) {
+      return sum_of([&] { return g; });
+    }
+    const at::Tensor whole =
+        as_type(cut.shard("grad_output", gradient, given), r.kept->dtype());
+    return cut.computes() ? whole.sum(r.dims, /*keepdim=*/true) : whole;
+  }
+
+  template <class F>
+  void finish(F value) const {
+    cut.finish({cut.wrap(with_placements(*like, r.operand, dtype), [&] {
+      return value().to(dtype);
+    })});
+  }
+
+  CutCall cut;
+  at::Tensor gradient;
+  c10::ScalarType dtype;
+  SpecPtr like;
+  Reduced r;
+  at::Tensor g, y;
+};
 
 void softmax_backward(const OpCall& call) {
-  softmax_gradient(
-      call, [](const at::Tensor& g, const at::Tensor& y) { return g * y; },
-      [](const at::Tensor& g, const at::Tensor& y, const at::Tensor& sum) {
-        return (g - sum).mul_(y);
-      });
+  GradientShards s(call);
+  const at::Tensor sum = s.sum_of([&] { return s.g * s.y; });
+  s.finish([&] { return (s.g - sum).mul_(s.y); });
 }
 
 void log_softmax_backward(const OpCall& call) {
-  softmax_gradient(
-      call, [](const at::Tensor& g, const at::Tensor&) { return g; },
-      [](const at::Tensor& g, const at::Tensor& y, const at::Tensor& sum) {
-        return g - y.exp().mul_(sum);
-      });
+  GradientShards s(call);
+  const at::Tensor sum = s.sum_of_gradient();
+  s.finish([&] { return s.g - s.y.exp().mul_(sum); });
 }
 
 bool is_real(const RuleCall& call) {

@@ -7,6 +7,7 @@ namespace {
 
 using testing::bytes_of;
 using testing::close;
+using testing::counting;
 using testing::cut_of;
 using testing::distinct;
 using testing::expect_equal;
@@ -157,6 +158,95 @@ TEST(TopkDecomposition, EqualsThePlainOperatorForwardAndBackward) {
     const auto x = cut_of(distinct({8, 4000}, f32()), mesh, {Shard(1)});
     // 12 values of f32 and of int64 per row, a quarter of them at home
     EXPECT_EQ(bytes_of([&] { return x.topk(3, 1); }), 8 * 9 * 12);
+  });
+}
+
+// A tensor of which dim 1 is cut, and the placements of a gather along it.
+struct TopkCase {
+  std::vector<int64_t> mesh;
+  std::vector<int64_t> shape;
+  Placements cut;
+  Placements gathered;
+};
+
+// Even, uneven, more ranks than elements, shards without any by their sizes,
+// and a mesh dim that cuts the rows.
+std::vector<TopkCase> topk_cases() {
+  std::vector<TopkCase> all;
+  for (const int64_t ranks : {2, 3, 4}) {
+    for (const int64_t length : {1, 2, 5, 8, 13, 40}) {
+      for (const int64_t rows : {1, 3}) {
+        all.push_back({{ranks}, {rows, length}, {Shard(1)}, {Replicate()}});
+      }
+      std::vector<int64_t> ragged(static_cast<size_t>(ranks), 0);
+      ragged.back() = length - length / 2;
+      ragged[ragged.size() - 2] += length / 2;
+      all.push_back(
+          {{ranks}, {2, length}, {RaggedShard(1, ragged)}, {Replicate()}});
+    }
+  }
+  for (const int64_t length : {2, 7, 24}) {
+    all.push_back(
+        {{2, 2}, {3, length}, {Shard(0), Shard(1)}, {Shard(0), Replicate()}});
+  }
+  return all;
+}
+
+TEST(TopkDecomposition, NeverSendsMoreThanAGatherOfTheTensor) {
+  for (const TopkCase& c : topk_cases()) {
+    run_ranks(testing::ranks_of(c.mesh), [&] {
+      const auto mesh = mesh_of(c.mesh);
+      const int64_t length = c.shape[1];
+      for (const auto& options :
+           {f32(), f64(), i64().dtype(at::kInt), f32().dtype(at::kHalf)}) {
+        const at::Tensor data =
+            counting(c.shape, i64()).mul(37).remainder(127).to(options.dtype());
+        const at::Tensor x = cut_of(data, mesh, c.cut);
+        const int64_t gather =
+            bytes_of([&] { return redistribute(x, c.gathered); });
+        for (const int64_t k : {int64_t{0}, int64_t{1}, length / 2, length}) {
+          SCOPED_TRACE(c10::str(
+              to_string(c.cut), " of ", c.shape, " ", data.dtype(),
+              ", k = ", k));
+          std::tuple<at::Tensor, at::Tensor> got;
+          EXPECT_LE(bytes_of([&] { return got = x.topk(k, 1); }), gather);
+          const auto want = data.topk(k, 1);
+          EXPECT_TRUE(close(std::get<0>(got), std::get<0>(want), 0));
+          EXPECT_TRUE(close(std::get<1>(got), std::get<1>(want), 0));
+        }
+      }
+    });
+  }
+}
+
+TEST(TopkDecomposition, OfMostElementsBreaksTiesAsThePlainOperatorDoes) {
+  const at::Tensor data =
+      counting({3, 20}, i64()).remainder(4).to(f32().dtype());
+  run_ranks(3, [&] {
+    const at::Tensor x = cut_of(data, mesh_of({3}), {Shard(1)});
+    for (const bool largest : {true, false}) {
+      const auto [values, places] = x.topk(15, 1, largest);
+      const auto [wanted, at] = data.topk(15, 1, largest);
+      EXPECT_TRUE(close(values, wanted, 0));
+      EXPECT_TRUE(close(places, at, 0));
+    }
+  });
+}
+
+TEST(TopkDecomposition, SaysBeforehandWhatItWillSend) {
+  run_ranks(2, [&] {
+    const at::Tensor x =
+        cut_of(distinct({1, 16}, f32()), mesh_of({2}), {Shard(1)});
+    // 5 x 12 <= 16 x 4, but 7 x 12 is more
+    for (const int64_t k : {2, 3}) {
+      const int64_t sent = bytes_of([&] { return x.topk(k, 1); });
+      EXPECT_TRUE(k == 2 ? sent == 2 * 12 : sent <= 8 * 4) << sent;
+      const std::string said = explain("topk", x, k, 1, true, true);
+      EXPECT_NE(
+          said.find(c10::str("total: ", sent, " bytes")), std::string::npos)
+          << said;
+      EXPECT_EQ(said.find("rule") == std::string::npos, k == 2) << said;
+    }
   });
 }
 
