@@ -100,15 +100,21 @@ std::array<int64_t, 3> around(at::IntArrayRef sizes, int64_t dim) {
       c10::multiply_integers(sizes.slice(at + 1))};
 }
 
-// Two shards are the same elements in the same order, with the same rows along
-// a dim of each: [2, 5, 1, 3] and [2, 5, 3], both along dim 1.
+// By the global strides, which all ranks know: a shard of one row or of none is
+// row-major on its rank alone.
+bool is_row_major(const DTensorSpec& spec) {
+  return spec.strides() == contiguous_strides(spec.shape());
+}
+
+// A tensor and a view of it are the same elements in the same order, with the
+// same rows along a dim of each: [2, 5, 1, 3] and [2, 5, 3], both along dim 1.
+// All ranks must say the same, since they communicate where it is not so.
 bool have_same_rows(
     const ShardedMeta& a, int64_t of_a, const ShardedMeta& b, int64_t of_b) {
   return a.spec->placements() == b.spec->placements() &&
          around(a.spec->shape(), of_a) == around(b.spec->shape(), of_b) &&
          around(a.local.sizes(), of_a) == around(b.local.sizes(), of_b) &&
-         a.local.is_contiguous() && b.local.is_contiguous() &&
-         a.local.data_ptr() == b.local.data_ptr();
+         is_row_major(*a.spec) && is_row_major(*b.spec);
 }
 
 }  // namespace
@@ -252,7 +258,7 @@ void keep_sums(const at::Tensor& t, int64_t dim, at::Tensor sums) {
 
 at::Tensor known_sums(const at::Tensor& t, int64_t dim) {
   const ShardedMeta& meta = meta_of(t);
-  const ShardedMeta& root = root_of(meta);
+  const ShardedMeta& root = shown_by(meta);
   const ShardCell* cell = meta.copy ? nullptr : root.cell.get();
   if (cell == nullptr || !cell->sums ||
       cell->sums->generation != cell->generation() ||

@@ -387,6 +387,24 @@ TEST(LogSoftmaxDecomposition, OfAWholeGradientSumsItAlone) {
   });
 }
 
+// A shard without classes is in any order of dims; all ranks must still ask
+// each other alike.
+TEST(LogSoftmaxDecomposition, OfATurnedGradientIsTheSameOnEmptyShards) {
+  const auto loss = [](const at::Tensor& x, const at::Tensor& t) {
+    return at::nll_loss2d(at::log_softmax(x, 1).transpose(2, 3), t);
+  };
+  const at::Tensor whole = distinct({2, 2, 3, 4});
+  const at::Tensor plain = whole.clone().requires_grad_();
+  loss(plain, targets_of({2, 4, 3}, 2)).backward();
+  run_ranks(3, [&] {
+    const auto mesh = mesh_of({3});
+    const at::Tensor x = cut_of(whole, mesh, {Shard(1)});
+    x.requires_grad_();
+    loss(x, cut_of(targets_of({2, 4, 3}, 2), mesh, {Replicate()})).backward();
+    EXPECT_TRUE(close(x.grad(), plain.grad()));
+  });
+}
+
 TEST(NllDecomposition, RefusesTargetsOutsideTheClasses) {
   EXPECT_ERROR("targets must be in [0, 8); got 8", run_ranks(2, [&] {
                  const auto mesh = mesh_of({2});
