@@ -127,17 +127,17 @@ std::vector<at::Tensor> plain_cases() {
 }
 
 // A mesh and every kind of placement of a tensor on it.
-struct PlacedOrders {
+struct MeshCases {
   Dims mesh;
   std::vector<Placements> placements;
 };
 
-int ranks_of(const PlacedOrders& layouts) {
+int ranks_of(const MeshCases& layouts) {
   return static_cast<int>(c10::multiply_integers(layouts.mesh));
 }
 
-PlacedOrders on_line(const at::Tensor& plain, int64_t parts) {
-  PlacedOrders result{
+MeshCases on_line(const at::Tensor& plain, int64_t parts) {
+  MeshCases result{
       {parts}, {{Replicate()}, {Partial()}, {Partial(ReduceOp::kMax)}}};
   for (int64_t d = 0; d < plain.dim(); ++d) {
     result.placements.push_back({Shard(d)});
@@ -153,9 +153,9 @@ PlacedOrders on_line(const at::Tensor& plain, int64_t parts) {
   return result;
 }
 
-PlacedOrders on_square(const at::Tensor& plain) {
+MeshCases on_square(const at::Tensor& plain) {
   const int64_t last = plain.dim() - 1;
-  PlacedOrders result{
+  MeshCases result{
       {2, 2},
       {{Shard(0), Shard(last)},
        {Shard(last), Partial()},
@@ -172,7 +172,7 @@ PlacedOrders on_square(const at::Tensor& plain) {
 template <class F>
 void for_each_layout(const F& f) {
   for (const at::Tensor& plain : plain_cases()) {
-    for (const PlacedOrders& layouts :
+    for (const MeshCases& layouts :
          {on_line(plain, 2), on_line(plain, 3), on_square(plain)}) {
       run_ranks(ranks_of(layouts), [&] {
         const DeviceMesh mesh = mesh_of(layouts.mesh);
@@ -308,7 +308,7 @@ TEST(MemoryFormat, RedistributionsKeepIt) {
   for_each_layout([](const at::Tensor& plain, const DeviceMesh& mesh,
                      const Placements& placements) {
     const at::Tensor t = distribute_tensor(plain, mesh, placements);
-    const PlacedOrders layouts =
+    const MeshCases layouts =
         mesh.ndim() == 2 ? on_square(plain) : on_line(plain, mesh.size());
     for (const Placements& to : layouts.placements) {
       SCOPED_TRACE(to_string(to));
