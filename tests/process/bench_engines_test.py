@@ -88,8 +88,9 @@ class BenchTrainTest(unittest.TestCase):
                      "--steps", "1", "--warm-up", "1", "--engine", "threads",
                      "--python", "/no/such"])
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("not found; --python names one", done.stdout)
-        self.assertIn("no target was judged", done.stdout)
+        words = " ".join(done.stdout.split())  # lines are wrapped
+        self.assertIn("not found; --python names one", words)
+        self.assertIn("no target was judged", words)
         self.assertRegex(done.stdout, r"tp=2 +threads +[\d.]+ +\d+")
 
 

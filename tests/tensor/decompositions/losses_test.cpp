@@ -391,7 +391,8 @@ TEST(LogSoftmaxDecomposition, OfAWholeGradientSumsItAlone) {
 // each other alike.
 TEST(LogSoftmaxDecomposition, OfATurnedGradientIsTheSameOnEmptyShards) {
   const auto loss = [](const at::Tensor& x, const at::Tensor& t) {
-    return at::nll_loss2d(at::log_softmax(x, 1).transpose(2, 3), t);
+    return at::nll_loss2d(
+        at::log_softmax(x, 1).transpose(2, 3).contiguous(), t);
   };
   const at::Tensor whole = distinct({2, 2, 3, 4});
   const at::Tensor plain = whole.clone().requires_grad_();
