@@ -14,6 +14,7 @@
 #include <tensor/dry_run.h>
 #include <tensor/op_call.h>
 #include <tensor/parameter_use.h>
+#include <tensor/replication_check.h>
 #include <tensor/sharded_impl.h>
 #include <tessera/layout/notation.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -102,7 +103,6 @@ bool run_loss_parallel(const OpCall& call) {
     return false;
   }
   call.check_one_mesh();
-  call.check_no_mix();
   const int64_t classes = logits.dim() < 2 ? 0 : 1;
   TORCH_CHECK_VALUE(
       logits.dim() > 0 && cuts(logits, classes),
@@ -117,6 +117,8 @@ bool run_loss_parallel(const OpCall& call) {
   if (!is_plain_case) {
     return false;  // no gather either
   }
+  check_plain(call, /*may_mix=*/false);
+  const PlainIsReplicated depth;
   if (at::autocast::is_autocast_enabled(logits.device().type()) &&
       logits.scalar_type() != at::kDouble) {
     logits = logits.to(at::kFloat);  // we stand above autocast

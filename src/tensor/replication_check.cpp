@@ -7,6 +7,8 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <comm/call_cause.h>
+#include <tensor/dispatch.h>
+#include <tensor/dry_run.h>
 #include <tensor/replicas.h>
 #include <tensor/sharded_impl.h>
 #include <tessera/tensor/replication_check.h>
@@ -100,6 +102,16 @@ void check_replication(const OpCall& call) {
     const std::string text = full_name(call.op().operator_name());
     check_replication(
         text + " on " + to_string(*call.mesh()), tensors, *call.mesh());
+  }
+}
+
+void check_plain(const OpCall& call, bool may_mix) {
+  if (!may_mix) {
+    call.check_no_mix();
+  }
+  if (checks_replication() && !PlainIsReplicated::by_construction() &&
+      DryRun::current() == nullptr) {
+    check_replication(call);
   }
 }
 

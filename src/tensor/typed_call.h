@@ -151,7 +151,7 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
     (for_each_typed(
          arguments,
          [](const at::Tensor& t) {
-           if (is_sharded(t) && t.requires_grad()) {
+           if (is_sharded(t)) {
              watch_leaf(t);
            }
          }),
@@ -213,6 +213,7 @@ class TypedComposite;
 // Its entry in the table of an operator that ATen decomposes is that
 // decomposition: no backend has this key.
 constexpr c10::DispatchKey kUnusedKey = c10::DispatchKey::PrivateUse2;
+inline constexpr c10::DispatchKeySet kUnusedKeys(kUnusedKey);
 
 template <class R, class... A>
 class TypedComposite<R(A...)> final : public c10::OperatorKernel {
@@ -228,9 +229,10 @@ class TypedComposite<R(A...)> final : public c10::OperatorKernel {
       mine.count_typed(1);
       if constexpr (std::is_same_v<R, at::Tensor>) {
         at::Tensor result = decompose(arguments...);
-        return is_sharded(result) || PlainIsReplicated::active()
-                   ? result
-                   : as_replicated(result, mesh_of(arguments...));
+        if (!is_sharded(result) && !PlainIsReplicated::active()) {
+          result = as_replicated(result, mesh_of(arguments...));
+        }
+        return result;
       } else {
         return decompose(arguments...);
       }
@@ -242,8 +244,7 @@ class TypedComposite<R(A...)> final : public c10::OperatorKernel {
  private:
   R decompose(std::remove_reference_t<A>&... arguments) {
     const PlainIsReplicated depth;
-    return op_.redispatch(
-        c10::DispatchKeySet(kUnusedKey), static_cast<A>(arguments)...);
+    return op_.redispatch(kUnusedKeys, static_cast<A>(arguments)...);
   }
 
   // Of the first sharded argument; there is one.
