@@ -1,19 +1,34 @@
+#include "layout/replicas/picture_grid.h"
+
 #include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
 
-#include "holders.h"
-#include "show.h"
+#include <tessera/layout/replica_groups.h>
 
-namespace tessera::cli {
+#include "base/text_columns.h"
+#include "layout/arithmetic.h"
+#include "layout/replicas/picture_table.h"
+#include "layout/replicas/shard_text.h"
+
+namespace tessera::detail {
 namespace {
 
-constexpr int kMostRows = 24;  // drawn in full up to this
-constexpr int kShortRows = 8;  // else shortened to this
-constexpr int kTail = 2;       // intervals kept at the end of a shortened axis
-constexpr int kMostColumns = 64;
+using base::center;
+using base::columns;
+using base::pad_left;
+using base::repeat;
+
+constexpr int kMostGridRows = 24;  // drawn in full up to this
+constexpr int kShortRows = 8;      // else shortened to this
+constexpr int kTail = 2;  // intervals kept at the end of a shortened axis
+constexpr int kMostGridColumns = 64;
 
 /// One axis of the picture: ranges of indices with one owner each. When it was
 /// shortened, `gap` is the position before which ranges are missing.
-struct Axis {
+struct GridAxis {
   std::vector<Run> ranges;
   std::optional<size_t> gap;
 };
@@ -33,9 +48,9 @@ Run range_at(const Layout& layout, size_t dim, int64_t index) {
 }
 
 /// Walks from both ends, so a long axis costs no more than what is drawn.
-Axis axis_of(const Layout& layout, size_t dim, int most) {
+GridAxis axis_of(const Layout& layout, size_t dim, int most) {
   const int64_t length = layout.shape()[dim];
-  Axis axis;
+  GridAxis axis;
   for (int64_t at = 0; at < length; at = axis.ranges.back().end) {
     if (static_cast<int>(axis.ranges.size()) == most) {
       axis.gap = most - kTail;
@@ -57,15 +72,15 @@ std::string range_text(const Run& run) {
   return std::to_string(run.begin) + ":" + std::to_string(run.end);
 }
 
-struct Cell {
+struct GridCell {
   std::string text;
   int64_t shard;  // cells of one shard share a colour
 };
 
 /// The finished content, before it is drawn.
-struct Grid {
-  Axis rows, cols;
-  std::vector<std::vector<Cell>> cells;
+struct PictureGrid {
+  GridAxis rows, cols;
+  std::vector<std::vector<GridCell>> cells;
   std::vector<int> widths;  // per column
   int label_width = 0;
 
@@ -78,16 +93,17 @@ struct Grid {
   }
 };
 
-Cell cell_at(const Layout& layout, const std::vector<int64_t>& element) {
+GridCell cell_at(const Layout& layout, const std::vector<int64_t>& element) {
   Coordinate owner = layout.owner(element);
   std::replace(owner.begin(), owner.end(), int64_t{-1}, int64_t{0});
-  return {holders_text(layout, owner), shard_index(layout, owner)};
+  return {replicas_text(layout, owner), shard_index(layout, owner)};
 }
 
-Grid grid_of(const Layout& layout, int most_columns) {
+PictureGrid grid_of(const Layout& layout, int most_columns) {
   const bool flat = layout.shape().size() == 1;
-  Grid grid;
-  grid.rows = flat ? Axis{{Run{0, 1}}, {}} : axis_of(layout, 0, kMostRows);
+  PictureGrid grid;
+  grid.rows =
+      flat ? GridAxis{{Run{0, 1}}, {}} : axis_of(layout, 0, kMostGridRows);
   if (grid.rows.gap) {
     grid.rows = axis_of(layout, 0, kShortRows);
   }
@@ -96,7 +112,7 @@ Grid grid_of(const Layout& layout, int most_columns) {
     grid.widths.push_back(columns(range_text(col)) + 2);
   }
   for (const Run& row : grid.rows.ranges) {
-    std::vector<Cell> cells;
+    std::vector<GridCell> cells;
     for (size_t c = 0; c < grid.cols.ranges.size(); ++c) {
       const int64_t col = grid.cols.ranges[c].begin;
       cells.push_back(cell_at(
@@ -112,29 +128,29 @@ Grid grid_of(const Layout& layout, int most_columns) {
 }
 
 /// Characters of a rule: left end, crossing, right end, line.
-struct Rule {
+struct GridRule {
   const char *left, *cross, *right, *line;
 };
 
 class GridPainter {
  public:
-  GridPainter(const Grid& grid, const Terminal& terminal)
-      : grid_(grid), terminal_(terminal) {}
+  GridPainter(const PictureGrid& grid, const VisualizeOptions& options)
+      : grid_(grid), utf8_(!options.ascii), color_(options.color) {}
 
   std::string paint() const {
-    const bool utf8 = terminal_.utf8;
-    const Rule ascii{"+", "+", "+", "-"};
-    std::string text = header() + rule(utf8 ? Rule{"┌", "┬", "┐", "─"} : ascii);
+    const GridRule ascii{"+", "+", "+", "-"};
+    std::string text =
+        header() + rule(utf8_ ? GridRule{"┌", "┬", "┐", "─"} : ascii);
     for (size_t r = 0; r < grid_.cells.size(); ++r) {
       if (r > 0) {
-        text += rule(utf8 ? Rule{"├", "┼", "┤", "─"} : ascii);
+        text += rule(utf8_ ? GridRule{"├", "┼", "┤", "─"} : ascii);
       }
       if (grid_.rows.gap == r) {
-        text += gap_row() + rule(utf8 ? Rule{"├", "┼", "┤", "─"} : ascii);
+        text += gap_row() + rule(utf8_ ? GridRule{"├", "┼", "┤", "─"} : ascii);
       }
       text += row(r);
     }
-    return text + rule(utf8 ? Rule{"└", "┴", "┘", "─"} : ascii);
+    return text + rule(utf8_ ? GridRule{"└", "┴", "┘", "─"} : ascii);
   }
 
  private:
@@ -153,7 +169,7 @@ class GridPainter {
     return text + "\n";
   }
 
-  std::string rule(const Rule& rule) const {
+  std::string rule(const GridRule& rule) const {
     std::string text = indent("") + rule.left;
     for (size_t c = 0; c < grid_.widths.size(); ++c) {
       if (grid_.cols.gap == c) {
@@ -166,27 +182,27 @@ class GridPainter {
   }
 
   std::string row(size_t r) const {
-    const std::string bar = terminal_.utf8 ? "│" : "|";
+    const std::string bar = utf8_ ? "│" : "|";
     const bool flat = grid_.label_width == 0;
     std::string text =
         indent(flat ? "" : range_text(grid_.rows.ranges[r])) + bar;
     for (size_t c = 0; c < grid_.widths.size(); ++c) {
       if (grid_.cols.gap == c) {
-        text += (terminal_.utf8 ? " … " : "...") + bar;
+        text += (utf8_ ? " … " : "...") + bar;
       }
-      const Cell& cell = grid_.cells[r][c];
+      const GridCell& cell = grid_.cells[r][c];
       text += colored(center(cell.text, grid_.widths[c]), cell.shard) + bar;
     }
     return text + "\n";
   }
 
   std::string gap_row() const {
-    const std::string bar = terminal_.utf8 ? "│" : "|";
-    const std::string dots = terminal_.utf8 ? "⋮" : ":";
+    const std::string bar = utf8_ ? "│" : "|";
+    const std::string dots = utf8_ ? "⋮" : ":";
     std::string text = indent(dots) + bar;
     for (size_t c = 0; c < grid_.widths.size(); ++c) {
       if (grid_.cols.gap == c) {
-        text += (terminal_.utf8 ? " ⋱ " : "   ") + bar;
+        text += (utf8_ ? " ⋱ " : "   ") + bar;
       }
       text += center(dots, grid_.widths[c]) + bar;
     }
@@ -197,51 +213,50 @@ class GridPainter {
     // Twelve light backgrounds of the 256-colour palette, far apart in hue.
     static constexpr int kPalette[] = {117, 216, 150, 183, 222, 152,
                                        211, 186, 147, 180, 115, 224};
-    if (!terminal_.color) {
+    if (!color_) {
       return text;
     }
     const int color = kPalette[shard % 12];
     return "\x1b[30;48;5;" + std::to_string(color) + "m" + text + "\x1b[0m";
   }
 
-  const Grid& grid_;
-  const Terminal& terminal_;
+  const PictureGrid& grid_;
+  bool utf8_;
+  bool color_;
 };
 
-std::string legend(const Layout& layout, bool shortened) {
-  std::string text;
-  const bool copies = copy_count(layout) > 1;
+std::string legend(const Layout& layout) {
+  const bool copies = replica_count(layout) > 1;
   if (layout.has_partial()) {
-    text += "\n" + reduction_name(layout) +
-            "(a,b): each of these ranks holds one term" +
-            (copies ? "; = stands between copies\n" : "\n");
-  } else if (copies) {
-    text += "\nranks in one cell hold copies\n";
+    return "\n" + reduction_name(layout) +
+           "(a,b): each of these ranks holds one term" +
+           (copies ? "; = stands between copies\n" : "\n");
   }
-  if (shortened) {
-    text += "\nshortened: --rank N prints one rank, --json all of them\n";
-  }
-  return text;
+  return copies ? "\nranks in one cell hold copies\n" : "";
 }
 
 }  // namespace
 
 bool fits_grid(const Layout& layout) {
   const auto& shape = layout.shape();
-  return (shape.size() == 1 || shape.size() == 2) && element_count(shape) > 0;
+  return (shape.size() == 1 || shape.size() == 2) &&
+         checked_product(shape) != int64_t{0};
 }
 
-std::string draw_grid(const Layout& layout, const Terminal& terminal) {
-  Grid grid = grid_of(layout, kMostColumns);
-  while (grid.width() > terminal.width &&
+std::string draw_grid(const Layout& layout, const VisualizeOptions& options) {
+  PictureGrid grid = grid_of(layout, kMostGridColumns);
+  while (grid.width() > options.width &&
          grid.cols.ranges.size() > size_t{kTail + 1}) {
     grid = grid_of(layout, static_cast<int>(grid.cols.ranges.size()) - 1);
   }
   if (layout.shape().size() == 1 && grid.cols.gap) {
-    return draw_table(layout, terminal);  // one long row says less
+    return draw_table(layout, options);  // one long row says less
   }
-  return GridPainter(grid, terminal).paint() +
-         legend(layout, grid.cols.gap || grid.rows.gap);
+  const bool shortened = grid.cols.gap || grid.rows.gap;
+  return GridPainter(grid, options).paint() + legend(layout) +
+         (shortened && !options.shortened_note.empty()
+              ? "\n" + options.shortened_note + "\n"
+              : "");
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::detail

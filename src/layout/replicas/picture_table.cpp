@@ -1,8 +1,14 @@
-#include "holders.h"
-#include "show.h"
-#include "text_table.h"
+#include "layout/replicas/picture_table.h"
 
-namespace tessera::cli {
+#include <cstdint>
+#include <vector>
+
+#include <tessera/layout/notation.h>
+
+#include "base/text_table.h"
+#include "layout/replicas/shard_text.h"
+
+namespace tessera::detail {
 namespace {
 
 constexpr int64_t kMostTableRows = 32;
@@ -26,13 +32,13 @@ std::string boxes_text(const std::vector<Box>& boxes) {
 
 }  // namespace
 
-std::string draw_table(const Layout& layout, const Terminal& terminal) {
-  std::vector<bool> free;
+std::string draw_table(const Layout& layout, const VisualizeOptions& options) {
+  std::vector<bool> any;
   for (const Placement& placement : layout.placements()) {
-    free.push_back(!placement.is_shard());
+    any.push_back(!placement.is_shard());
   }
   const int64_t shards = shard_count(layout);
-  TextTable table({"ranks", "coordinate", "local shape", "holds"});
+  base::TextTable table({"ranks", "coordinate", "local shape", "holds"});
   for (int64_t i = 0; i < shards; ++i) {
     if (shards > kMostTableRows && i == kHeadRows) {
       table.add_gap();
@@ -40,32 +46,11 @@ std::string draw_table(const Layout& layout, const Terminal& terminal) {
     }
     const Coordinate at = shard_coordinate(layout, i);
     table.add(
-        {holders_text(layout, at), coordinate_text(layout.mesh(), at, free),
+        {replicas_text(layout, at), coordinate_text(layout.mesh(), at, any),
          shape_to_string(layout.local_shape(at)),
          boxes_text(layout.boxes(at))});
   }
-  return table.draw(terminal);
+  return table.draw(options.width, !options.ascii);
 }
 
-std::string describe_rank(const Layout& layout, int64_t rank) {
-  const Coordinate at = coordinate_of_rank(layout, rank);
-  const auto shape = layout.local_shape(at);
-  std::string text = "rank " + std::to_string(rank) + " at " +
-                     coordinate_text(layout.mesh(), at) + ": local shape " +
-                     shape_to_string(shape) + ", " +
-                     counted(element_count(shape), "element") + " of " +
-                     with_commas(element_count(layout.shape())) + "\n";
-  const auto boxes = layout.boxes(at);
-  if (boxes.empty()) {
-    text += "  holds nothing\n";
-  }
-  for (const Box& box : boxes) {
-    text += "  holds " + to_string(box) + "\n";
-  }
-  if (copy_count(layout) * addend_count(layout) > 1) {
-    text += "  held by " + holders_text(layout, at) + "\n";
-  }
-  return text;
-}
-
-}  // namespace tessera::cli
+}  // namespace tessera::detail
