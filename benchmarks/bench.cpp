@@ -11,11 +11,11 @@
 
 #include "bench.h"
 #include "bench_workers.h"
-#include "command.h"
+#include "cli/command.h"
+#include "cli/text/terminal.h"
+#include "cli/text/text_table.h"
 #include "python_peer.h"
 #include "redistribute_pytorch.h"
-#include "terminal.h"
-#include "text_table.h"
 
 namespace tessera::cli {
 namespace {
@@ -207,10 +207,11 @@ std::string targets_text(const std::vector<Target>& targets) {
   return text;
 }
 
-void add_bench(CLI::App& app, int& exit_code) {
-  CLI::App* bench = app.add_subcommand("bench", kBenchTitle);
-  bench->require_subcommand(1);
-  CLI::App* redistribute = bench->add_subcommand(
+namespace {
+
+void set_up_bench(CLI::App& bench, Invocation& invocation) {
+  bench.require_subcommand(1);
+  CLI::App* redistribute = bench.add_subcommand(
       "redistribute", "S0->R, S0->S1, P->R and P->S0 of one tensor");
   auto options = std::make_shared<Options>();
   redistribute->add_option("--ranks", options->bench.ranks, "4 unless told")
@@ -225,11 +226,16 @@ void add_bench(CLI::App& app, int& exit_code) {
   redistribute->add_option(
       "--python", options->python, "a Python that can import torch");
   redistribute->add_flag("--json", options->json, "print JSON");
-  redistribute->callback(
-      [options, &exit_code] { exit_code = run_redistribute(*options); });
-  add_bench_comm(*bench, exit_code);
-  add_bench_dispatch(*bench, exit_code);
-  add_bench_train(*bench, exit_code);
+  redistribute->callback([options, &invocation] {
+    invocation.exit_code = run_redistribute(*options);
+  });
+  add_bench_comm(bench, invocation.exit_code);
+  add_bench_dispatch(bench, invocation.exit_code);
+  add_bench_train(bench, invocation.exit_code);
 }
+
+const Command kBench{"bench", &set_up_bench};
+
+}  // namespace
 
 }  // namespace tessera::cli

@@ -12,12 +12,12 @@
 
 #include "bench.h"
 #include "bench_workers.h"
+#include "cli/command.h"
+#include "cli/text/terminal.h"
+#include "cli/text/text_table.h"
 #include "comm_pytorch.h"
-#include "command.h"
 #include "engine_worker.h"
 #include "python_peer.h"
-#include "terminal.h"
-#include "text_table.h"
 
 namespace tessera::cli {
 namespace {

@@ -10,12 +10,12 @@
 
 #include "bench.h"
 #include "bench_workers.h"
-#include "command.h"
+#include "cli/command.h"
+#include "cli/text/terminal.h"
+#include "cli/text/text_table.h"
 #include "dispatch_pytorch.h"
 #include "dispatch_target.h"
 #include "python_peer.h"
-#include "terminal.h"
-#include "text_table.h"
 
 namespace tessera::cli {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "bench.h"
 #include "bench_workers.h"
+#include "cli/text/terminal.h"
+#include "cli/text/text_table.h"
 #include "dispatch_target.h"
-#include "terminal.h"
-#include "text_table.h"
 
 namespace tessera::cli {
 namespace {

@@ -14,10 +14,10 @@
 #include "bench.h"
 #include "bench_train.h"
 #include "bench_workers.h"
-#include "command.h"
+#include "cli/command.h"
 #include "demo_text.h"
-#include "demo_vocabulary.h"
 #include "engine_worker.h"
+#include "examples/demo/demo_vocabulary.h"
 #include "python_peer.h"
 #include "train_pytorch.h"
 

@@ -5,8 +5,8 @@
 
 #include "bench.h"
 #include "bench_train.h"
-#include "terminal.h"
-#include "text_table.h"
+#include "cli/text/terminal.h"
+#include "cli/text/text_table.h"
 
 namespace tessera::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include <tessera/parallel/data_parallel.h>
 #include <tessera/parallel/parallelize_module.h>
 #include <tessera/tensor/dtensor.h>
-#include "../examples/gpt.h"
+#include "examples/gpt.h"
 
 #include <chrono>
 #include <optional>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "demo.h"
+#include "examples/demo/demo.h"
 
 namespace tessera::cli {
 

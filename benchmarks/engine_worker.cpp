@@ -9,10 +9,10 @@
 #include <fstream>
 #include <iterator>
 
-#include "child.h"
-#include "command.h"
-#include "private_folder.h"
-#include "terminal.h"
+#include "cli/command.h"
+#include "cli/run/child.h"
+#include "cli/run/private_folder.h"
+#include "cli/text/terminal.h"
 
 namespace tessera::cli {
 namespace {

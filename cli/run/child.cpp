@@ -21,15 +21,21 @@ constexpr int kExitSignalled = 128;  // + the number of the signal
 constexpr std::array kForwarded = {SIGINT,  SIGTERM, SIGHUP,
                                    SIGQUIT, SIGUSR1, SIGUSR2};
 
-/// Becomes the program; writes errno into the pipe when that fails.
-[[noreturn]] void become(
-    const std::vector<std::string>& words, const sigset_t& mask,
-    int error_pipe) {
+/// Returns the words as exec() takes them, which does not change them.
+std::vector<char*> argv_of(const std::vector<std::string>& words) {
   std::vector<char*> argv;
   for (const std::string& word : words) {
     argv.push_back(const_cast<char*>(word.c_str()));
   }
   argv.push_back(nullptr);
+  return argv;
+}
+
+/// Becomes the program; writes errno into the pipe when that fails.
+[[noreturn]] void become(
+    const std::vector<std::string>& words, const sigset_t& mask,
+    int error_pipe) {
+  const std::vector<char*> argv = argv_of(words);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   execvp(argv[0], argv.data());
   const int error = errno;
@@ -79,6 +85,12 @@ std::string own_path() {
 std::string program_beside(const std::string& name) {
   const std::string self = own_path();
   return self.substr(0, self.rfind('/') + 1) + name;
+}
+
+int exec_program(
+    const std::string& path, const std::vector<std::string>& argv) {
+  execv(path.c_str(), argv_of(argv).data());
+  return errno;
 }
 
 Child start_program(

@@ -33,6 +33,10 @@ std::string own_path();
 /// Returns the path of a program in the folder of this one.
 std::string program_beside(const std::string& name);
 
+/// Becomes the program at a path, with its own name as argv[0]; returns errno
+/// where that fails.
+int exec_program(const std::string& path, const std::vector<std::string>& argv);
+
 /// A program that was started, or why it was not.
 struct Child {
   pid_t pid = -1;

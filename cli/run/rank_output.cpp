@@ -9,7 +9,7 @@
 #include <climits>
 #include <utility>
 
-#include "terminal.h"
+#include "cli/text/terminal.h"
 
 namespace tessera::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "child.h"
-#include "command.h"
+#include "cli/command.h"
 #include "run.h"
 
 namespace tessera::cli {
@@ -83,24 +83,19 @@ int run_program(
                                      : run_processes(options, words);
 }
 
-}  // namespace
-
-void add_run(
-    CLI::App& app, const std::vector<std::string>& program, int& exit_code) {
-  CLI::App* run = app.add_subcommand(
-      "run", "Run a program on N ranks: run -n N -- PROGRAM [ARGS]");
+void set_up_run(CLI::App& run, Invocation& invocation) {
   auto options = std::make_shared<RunOptions>();
-  run->add_option("-n,--ranks", options->ranks, "number of ranks")->required();
-  run->add_option(
+  run.add_option("-n,--ranks", options->ranks, "number of ranks")->required();
+  run.add_option(
          "--engine", options->engine,
          "how ranks are realised: threads, mpi, gloo")
       ->capture_default_str();
-  run->add_flag(
+  run.add_flag(
       "--no-prefix", options->no_prefix,
       "print lines of ranks that are processes without their rank");
-  run->add_option("--join", options->join)->group("");
-  run->allow_extras();
-  run->footer(
+  run.add_option("--join", options->join)->group("");
+  run.allow_extras();
+  run.footer(
       "PROGRAM follows after --. Its main() calls tessera::run(body), which\n"
       "runs body on N threads, or on this rank of N processes (mpi, gloo);\n"
       "lines that processes print come with their rank: [2] text. When a rank\n"
@@ -108,9 +103,13 @@ void add_run(
       "of the rank that failed first; 128 + n when signal n ended it, 127 "
       "when\n"
       "the program was not found, 126 when it cannot be executed.");
-  run->callback([options, run, &program, &exit_code] {
-    exit_code = run_program(*options, run->remaining(), program);
+  run.callback([options, &run, &invocation] {
+    invocation.exit_code =
+        run_program(*options, run.remaining(), invocation.program);
   });
 }
 
+const Command kRun{"run", &set_up_run};
+
+}  // namespace
 }  // namespace tessera::cli

@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "child.h"
-#include "command.h"
+#include "cli/command.h"
 
 extern char** environ;
 

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "child.h"
-#include "command.h"
+#include "cli/command.h"
 #include "private_folder.h"
 #include "rank_output.h"
 #include "run.h"

@@ -7,8 +7,9 @@
 #include <memory>
 #include <string>
 
-#include "command.h"
-#include "holders.h"
+#include <tessera/layout/visualize_sharding.h>
+
+#include "cli/command.h"
 
 namespace tessera::cli {
 namespace {
@@ -50,12 +51,20 @@ TypedLayout layout_of(const ShowOptions& options, const CLI::App& show) {
 std::string picture(const Layout& layout, const ShowOptions& options) {
   const Terminal terminal = detect_terminal(STDOUT_FILENO, options.ascii);
   if (options.rank) {
+    coordinate_of_rank(layout, *options.rank);  // one outside is a mistake
     return wrapped(
-        describe_rank(layout, *options.rank), terminal, /*indent=*/4);
+        visualize_shard(layout, *options.rank) + "\n", terminal,
+        /*indent=*/4);
   }
-  const bool grid = fits_grid(layout) && !options.table;
-  return (grid ? draw_grid(layout, terminal) : draw_table(layout, terminal)) +
-         "\n" + wrapped(summary_line(layout), terminal);
+  const VisualizeOptions drawn{
+      .width = terminal.width,
+      .ascii = !terminal.utf8,
+      .color = terminal.color,
+      .table = options.table,
+      .shortened_note =
+          "shortened: --rank N prints one rank, --json all of them"};
+  return visualize_sharding(layout, drawn) + "\n\n" +
+         wrapped(summary_line(layout), terminal);
 }
 
 int show_layout(const ShowOptions& options, const CLI::App& show) {
@@ -71,29 +80,28 @@ int show_layout(const ShowOptions& options, const CLI::App& show) {
   return 0;
 }
 
-}  // namespace
-
-void add_show(CLI::App& app, int& exit_code) {
-  CLI::App* show = app.add_subcommand(
-      "show", "Draw which rank holds which part of a tensor");
+void set_up_show(CLI::App& show, Invocation& invocation) {
   auto options = std::make_shared<ShowOptions>();
-  show->add_option(
+  show.add_option(
       "layout", options->layout,
       "the layout in one text: \"[8, 16] S(0) R @ mesh(dp=2, tp=4)\"");
-  show->add_option("--mesh", options->mesh, "2x4, or with names dp=2,tp=4");
-  show->add_option("--shape", options->shape, "the global shape: 8x16");
-  show->add_option(
+  show.add_option("--mesh", options->mesh, "2x4, or with names dp=2,tp=4");
+  show.add_option("--shape", options->shape, "the global shape: 8x16");
+  show.add_option(
       "--placements", options->placements,
       "one per mesh dim: R, S(0), SS(0,2), RS(0,[3,5]), P(sum)");
-  show->add_option("--rank", options->rank, "this rank alone");
-  show->add_flag("--table", options->table, "list shards instead of a grid");
-  show->add_flag(
+  show.add_option("--rank", options->rank, "this rank alone");
+  show.add_flag("--table", options->table, "list shards instead of a grid");
+  show.add_flag(
       "--xla", options->xla, "add the sharding texts of XLA and Shardy");
-  show->add_flag("--json", options->json, "print JSON");
-  show->add_flag("--ascii", options->ascii, "draw without box characters");
-  show->callback([options, show, &exit_code] {
-    exit_code = show_layout(*options, *show);
+  show.add_flag("--json", options->json, "print JSON");
+  show.add_flag("--ascii", options->ascii, "draw without box characters");
+  show.callback([options, &show, &invocation] {
+    invocation.exit_code = show_layout(*options, show);
   });
 }
 
+const Command kShow{"show", &set_up_show};
+
+}  // namespace
 }  // namespace tessera::cli

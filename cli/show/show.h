@@ -1,4 +1,4 @@
-// The parts of `tessera show`: a summary, a grid, a table, JSON.
+// The parts of `tessera show` beside the picture: a summary, JSON.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include <tessera/layout/notation.h>
 
-#include "terminal.h"
+#include "cli/text/terminal.h"
 
 namespace tessera::cli {
 
@@ -27,18 +27,6 @@ int64_t element_count(const std::vector<int64_t>& shape);
 std::optional<ShardSummary> summarize(const Layout& layout);
 /// Prints the summary as one line.
 std::string summary_line(const Layout& layout);
-
-/// Draws a 1-d or 2-d tensor that is not empty: ranges of rows and columns,
-/// and in each cell the ranks that hold it. A 1-d tensor that is too wide
-/// becomes a table.
-std::string draw_grid(const Layout& layout, const Terminal& terminal);
-/// Tells whether draw_grid can draw this.
-bool fits_grid(const Layout& layout);
-
-/// Lists shards by rank: coordinate, local shape, boxes.
-std::string draw_table(const Layout& layout, const Terminal& terminal);
-/// Prints one rank, at a cost of O(mesh dims) plus its own boxes.
-std::string describe_rank(const Layout& layout, int64_t rank);
 
 /// Prints everything as JSON; with a rank, that rank alone and no summary; the
 /// sharding texts of XLA where `xla` asks for them.

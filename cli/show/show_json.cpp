@@ -1,7 +1,7 @@
+#include <tessera/layout/replica_groups.h>
 #include <tessera/layout/xla.h>
 #include <nlohmann/json.hpp>
 
-#include "holders.h"
 #include "show.h"
 
 namespace tessera::cli {
@@ -9,7 +9,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json rank_json(const Layout& layout, int64_t rank, const Coordinate& at) {
+Json rank_json(
+    const Layout& layout, int64_t rank, const std::vector<int64_t>& at) {
   const auto shape = layout.local_shape(at);
   Json boxes = Json::array();
   for (const Box& box : layout.boxes(at)) {
@@ -62,8 +63,8 @@ std::string show_json(
         {"names", layout.mesh().names()},
         {"ranks", layout.mesh().size()}}},
       {"placements", placements},
-      {"copies", copy_count(layout)},
-      {"addends", addend_count(layout)}};
+      {"copies", replica_count(layout)},
+      {"addends", partial_count(layout)}};
   if (!rank) {
     const auto summary = summarize(layout);
     json["summary"] = summary ? summary_json(*summary) : Json(nullptr);

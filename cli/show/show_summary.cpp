@@ -2,10 +2,10 @@
 #include <functional>
 #include <numeric>
 
+#include <tessera/layout/replica_groups.h>
 #include <tessera/layout/xla.h>
 
-#include "command.h"
-#include "holders.h"
+#include "cli/command.h"
 #include "show.h"
 
 namespace tessera::cli {
@@ -33,7 +33,7 @@ std::optional<DimSummary> summarize_dim(const Layout& layout, int64_t dim) {
   }
   const int64_t length = layout.shape()[static_cast<size_t>(dim)];
   DimSummary summary{length, 0, shards, 0};
-  Coordinate at(static_cast<size_t>(layout.mesh().ndim()), 0);
+  std::vector<int64_t> at(static_cast<size_t>(layout.mesh().ndim()), 0);
   for (int64_t i = 0; i < shards; ++i) {
     int64_t rest = i;
     for (const int64_t cut : cuts) {
@@ -64,7 +64,7 @@ std::string empty_ranks_text(const Layout& layout, int64_t count) {
     }
   }
   std::sort(empty.begin(), empty.end());
-  return text + ": " + ranks_text(empty);
+  return text + ": " + ranks_to_string(empty);
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ std::optional<ShardSummary> summarize(const Layout& layout) {
   // Each mesh dim cuts one tensor dim, so the tensor dims vary independently:
   // a shard with the smallest length of every dim exists, and full shards are
   // the product of full pieces per dim.
-  int64_t full_ranks = copy_count(layout) * addend_count(layout);
+  int64_t full_ranks = replica_count(layout) * partial_count(layout);
   for (size_t dim = 0; dim < layout.shape().size(); ++dim) {
     const auto of_dim = summarize_dim(layout, static_cast<int64_t>(dim));
     if (!of_dim) {

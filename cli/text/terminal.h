@@ -2,12 +2,20 @@
 // in columns rather than bytes.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include <base/text_columns.h>
 
 namespace tessera::cli {
+
+using base::center;
+using base::columns;
+using base::counted;
+using base::pad_left;
+using base::pad_right;
+using base::repeat;
+using base::with_commas;
 
 struct Terminal {
   bool is_terminal = false;  // else a file or a pipe: no colour, no redrawing
@@ -20,25 +28,10 @@ struct Terminal {
 /// LANG; NO_COLOR and TERM=dumb switch colour off.
 Terminal detect_terminal(int fd, bool force_ascii);
 
-/// Returns the number of columns of UTF-8 text without control sequences.
-int columns(std::string_view text);
-std::string repeat(std::string_view text, int count);
-std::string pad_left(std::string_view text, int width);
-std::string pad_right(std::string_view text, int width);
-std::string center(std::string_view text, int width);
-
-/// Cuts text into lines of at most `width` columns: behind "; " in the second
-/// half of a line, else at a space, else inside a word, behind one of "_.,:/".
-std::vector<std::string> cut_lines(std::string_view text, int width);
-/// Cuts the lines of a text that are wider than the terminal; what follows in
+/// Breaks the lines of a text that are wider than the terminal; what follows in
 /// such a line is indented.
 std::string wrapped(
     std::string_view text, const Terminal& terminal, int indent = 2);
-
-/// Prints "12,582,912".
-std::string with_commas(int64_t value);
-/// Prints "1 rank", "4 ranks".
-std::string counted(int64_t count, std::string_view noun);
 
 /// Writes all of it to standard output.
 void print(std::string_view text);

@@ -1,30 +1,21 @@
-// A table of text: a header, rows, columns as wide as their widest cell where
-// the terminal is.
+// The library's table of text, as wide as the terminal.
 #pragma once
 
 #include <string>
-#include <vector>
+
+#include <base/text_table.h>
 
 #include "terminal.h"
 
 namespace tessera::cli {
 
-class TextTable {
+class TextTable : public base::TextTable {
  public:
-  explicit TextTable(std::vector<std::string> header);
-  /// Adds a row; missing cells at the end are blank.
-  void add(std::vector<std::string> row);
-  /// Adds a row of dots where rows were left out.
-  void add_gap();
-  /// Draws it; the first column is flush right. What is wider than the
-  /// terminal is cut into lines: cells of the widest columns, while names in
-  /// the first one get a line of their own.
-  std::string draw(const Terminal& terminal) const;
-
- private:
-  std::vector<int> fitting_widths(int width) const;
-  std::vector<std::string> header_;
-  std::vector<std::vector<std::string>> rows_;  // an empty row is a gap
+  using base::TextTable::TextTable;
+  /// Draws it as the terminal can show it.
+  std::string draw(const Terminal& terminal) const {
+    return base::TextTable::draw(terminal.width, terminal.utf8);
+  }
 };
 
 }  // namespace tessera::cli

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "terminal.h"
+#include "cli/text/terminal.h"
 
 namespace tessera::cli {
 

@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 
 #include <array>
-#include <cerrno>
 #include <climits>
 #include <cstring>
 #include <memory>
@@ -16,12 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "child.h"
-#include "command.h"
+#include "cli/command.h"
+#include "cli/run/child.h"
 #include "demo_mesh.h"
+#include "demo_ranks.h"
 #include "demo_report.h"
+#include "demo_training.h"
 #include "demo_verdict.h"
-#include "torch_part.h"
 
 namespace tessera::cli {
 namespace {
@@ -41,12 +41,11 @@ struct DemoSettings {
   std::string terminal;
 };
 
-/// Calls what needs LibTorch; an error in there is no mistake of the command
-/// line.
+/// Calls what computes; an error in there is no mistake of the command line.
 template <class F>
-auto with_torch(F f) {
+auto as_work(F f) {
   try {
-    return f(load_torch_part());
+    return f();
   } catch (const c10::Error& error) {
     throw std::runtime_error(error.what_without_backtrace());
   }
@@ -71,11 +70,11 @@ void print_to_terminal(const std::string& path) {
 }
 
 /// Becomes `tessera run` of this command on processes.
-[[noreturn]] void become_job(
+[[noreturn]] void exec_job(
     const DemoSettings& settings, const DemoOptions& options) {
-  const std::string self = own_path();
+  const std::string launcher = program_beside("tessera");
   std::vector<std::string> words{
-      self,
+      launcher,
       "run",
       "--engine",
       settings.engine,
@@ -83,7 +82,7 @@ void print_to_terminal(const std::string& path) {
       std::to_string(options.mesh.ranks()),
       "--no-prefix",
       "--",
-      self,
+      own_path(),
       "demo",
       "--is-rank",
       "--mesh",
@@ -102,14 +101,9 @@ void print_to_terminal(const std::string& path) {
   if (const std::string path = terminal_path(); !path.empty()) {
     words.insert(words.end(), {"--terminal", path});
   }
-  std::vector<char*> arguments;
-  for (std::string& word : words) {
-    arguments.push_back(word.data());
-  }
-  arguments.push_back(nullptr);
-  execv(self.c_str(), arguments.data());
+  const int error = exec_program(launcher, words);
   throw std::runtime_error(
-      "cannot start " + self + ": " + std::strerror(errno));
+      "cannot start " + launcher + ": " + std::strerror(error));
 }
 
 /// Trains, and on rank 0 reports; returns the exit code.
@@ -124,8 +118,8 @@ int train_and_report(
     print(demo_opening(options));
     progress = DemoProgressReport(options, terminal);
   }
-  const DemoResult result = with_torch(
-      [&](const TorchPart& torch) { return torch.train(options, progress); });
+  const DemoResult result =
+      as_work([&] { return train_demo(options, progress); });
   if (!reports) {
     return 0;
   }
@@ -142,11 +136,10 @@ int run_demo(const DemoSettings& settings) {
   options.steps = settings.steps;
   options.float32 = settings.dtype == "f32";
   options.mesh = demo_mesh(settings.mesh, settings.ranks);
-  const LaunchedAs launched =
-      with_torch([](const TorchPart& torch) { return torch.launched_as(); });
+  const LaunchedAs launched = as_work(launched_as);
   const bool is_launched = launched.ranks > 1 || settings.is_rank;
   if (!is_launched && settings.engine != "threads") {
-    become_job(settings, options);
+    exec_job(settings, options);
   }
   if (is_launched) {
     options.mesh = demo_mesh(settings.mesh, launched.ranks);
@@ -162,37 +155,36 @@ void check_engine(const std::string& engine) {
   }
 }
 
-}  // namespace
-
-void add_demo(CLI::App& app, int& exit_code) {
-  CLI::App* demo = app.add_subcommand(
-      "demo", "Train a small GPT on a mesh of ranks beside the plain run");
+void set_up_demo(CLI::App& demo, Invocation& invocation) {
   auto settings = std::make_shared<DemoSettings>();
-  demo->add_option(
+  demo.add_option(
           "--ranks", settings->ranks,
           "number of ranks, 4 unless told or a launcher started several")
       ->check(CLI::Range(int64_t{1}, kMostRanks));
-  demo->add_option(
+  demo.add_option(
       "--mesh", settings->mesh,
       "ranks along which batches and weights are cut: dp=2,tp=2");
-  demo->add_option(
+  demo.add_option(
           "--engine", settings->engine,
           "how ranks are realised: threads, mpi, gloo")
       ->capture_default_str();
-  demo->add_option("--steps", settings->steps, "optimizer steps")
+  demo.add_option("--steps", settings->steps, "optimizer steps")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
-  demo->add_option("--dtype", settings->dtype, "f32 or f64")
+  demo.add_option("--dtype", settings->dtype, "f32 or f64")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f64"}));
-  demo->add_flag("--json", settings->json, "print JSON");
-  demo->add_flag("--ascii", settings->ascii, "draw without box characters");
-  demo->add_flag("--is-rank", settings->is_rank)->group("");
-  demo->add_option("--terminal", settings->terminal)->group("");
-  demo->callback([settings, &exit_code] {
+  demo.add_flag("--json", settings->json, "print JSON");
+  demo.add_flag("--ascii", settings->ascii, "draw without box characters");
+  demo.add_flag("--is-rank", settings->is_rank)->group("");
+  demo.add_option("--terminal", settings->terminal)->group("");
+  demo.callback([settings, &invocation] {
     check_engine(settings->engine);
-    exit_code = run_demo(*settings);
+    invocation.exit_code = run_demo(*settings);
   });
 }
 
+const Command kDemo{"demo", &set_up_demo};
+
+}  // namespace
 }  // namespace tessera::cli

@@ -1,5 +1,5 @@
 // What `tessera demo` trains, and what comes of it: plain data between the
-// command and the part of it that needs LibTorch.
+// training and the report.
 #pragma once
 
 #include <cstdint>

@@ -4,8 +4,8 @@
 
 #include <tessera/layout/notation.h>
 
-#include "command.h"
-#include "terminal.h"
+#include "cli/command.h"
+#include "cli/text/terminal.h"
 
 namespace tessera::cli {
 namespace {

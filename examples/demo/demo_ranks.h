@@ -3,9 +3,17 @@
 
 #include <functional>
 
-#include "torch_part.h"
+#include "demo.h"
 
 namespace tessera::cli {
+
+/// Where this process stands when it was started with ranks: as one of several
+/// processes, or to make ranks as threads. Else rank 0 of 1.
+struct LaunchedAs {
+  int rank = 0;
+  int ranks = 1;
+  bool processes = false;
+};
 
 /// Tells whether a launcher started this process with ranks, and how many.
 LaunchedAs launched_as();

@@ -11,8 +11,8 @@
 #include <tessera/layout/notation.h>
 
 #include "chart.h"
+#include "cli/text/text_table.h"
 #include "demo_verdict.h"
-#include "text_table.h"
 
 namespace tessera::cli {
 namespace {

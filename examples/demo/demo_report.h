@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "cli/text/terminal.h"
 #include "demo.h"
-#include "terminal.h"
 
 namespace tessera::cli {
 

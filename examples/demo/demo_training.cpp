@@ -1,10 +1,12 @@
 // The demo's training: one GPT that knows nothing of ranks, once as it is and
 // once on a mesh, from one start and with the same batches.
+#include "demo_training.h"
+
 #include <tessera/parallel/data_parallel.h>
 #include <tessera/parallel/loss_parallel.h>
 #include <tessera/parallel/parallelize_module.h>
 #include <tessera/tensor/dtensor.h>
-#include "../examples/gpt.h"
+#include "examples/gpt.h"
 
 #include <algorithm>
 #include <chrono>
@@ -17,7 +19,6 @@
 #include "demo_corpus.h"
 #include "demo_ranks.h"
 #include "demo_records.h"
-#include "torch_part.h"
 
 namespace tessera::cli {
 namespace {
