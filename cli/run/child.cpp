@@ -21,23 +21,23 @@ constexpr int kExitSignalled = 128;  // + the number of the signal
 constexpr std::array kForwarded = {SIGINT,  SIGTERM, SIGHUP,
                                    SIGQUIT, SIGUSR1, SIGUSR2};
 
-/// Returns the words as exec() takes them, which does not change them.
-std::vector<char*> argv_of(const std::vector<std::string>& words) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) {
-    argv.push_back(const_cast<char*>(word.c_str()));
+/// Returns arguments as exec() takes them, which does not change them.
+std::vector<char*> pointers_to(const std::vector<std::string>& argv) {
+  std::vector<char*> pointers;
+  for (const std::string& argument : argv) {
+    pointers.push_back(const_cast<char*>(argument.c_str()));
   }
-  argv.push_back(nullptr);
-  return argv;
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 /// Becomes the program; writes errno into the pipe when that fails.
 [[noreturn]] void become(
-    const std::vector<std::string>& words, const sigset_t& mask,
+    const std::vector<std::string>& argv, const sigset_t& mask,
     int error_pipe) {
-  const std::vector<char*> argv = argv_of(words);
+  const std::vector<char*> pointers = pointers_to(argv);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
-  execvp(argv[0], argv.data());
+  execvp(pointers[0], pointers.data());
   const int error = errno;
   (void)!write(error_pipe, &error, sizeof error);
   _exit(kExitNotFound);
@@ -89,12 +89,12 @@ std::string program_beside(const std::string& name) {
 
 int exec_program(
     const std::string& path, const std::vector<std::string>& argv) {
-  execv(path.c_str(), argv_of(argv).data());
+  execv(path.c_str(), pointers_to(argv).data());
   return errno;
 }
 
 Child start_program(
-    const std::vector<std::string>& words, const sigset_t& mask,
+    const std::vector<std::string>& argv, const sigset_t& mask,
     int death_signal, const std::function<void()>& prepare) {
   int error_pipe[2];
   if (pipe2(error_pipe, O_CLOEXEC) != 0) {
@@ -116,7 +116,7 @@ Child start_program(
       _exit(kExitNotFound);  // it ended before it could be watched
     }
     prepare();
-    become(words, mask, error_pipe[1]);
+    become(argv, mask, error_pipe[1]);
   }
   close(error_pipe[1]);
   const bool failed = read(error_pipe[0], &child.error, sizeof child.error) ==

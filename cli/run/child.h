@@ -46,7 +46,7 @@ struct Child {
 /// Starts a program. `prepare` runs in the new process; the process gets
 /// `death_signal` when this one ends.
 Child start_program(
-    const std::vector<std::string>& words, const sigset_t& mask,
+    const std::vector<std::string>& argv, const sigset_t& mask,
     int death_signal, const std::function<void()>& prepare = [] {});
 
 /// Says why a program was not started; returns 127 or 126, as shells do.

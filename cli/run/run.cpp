@@ -34,18 +34,18 @@ int wait_forwarding(pid_t child) {
 }
 
 /// The program makes the ranks itself; its streams are its own.
-int run_threads(const RunOptions& options, const Words& words) {
+int run_threads(const RunOptions& options, const Argv& argv) {
   setenv("TESSERA_NUM_RANKS", std::to_string(options.ranks).c_str(), 1);
   setenv("TESSERA_ENGINE", "threads", 1);
   const BlockedSignals blocked;
-  const Child child = start_program(words, blocked.before(), SIGTERM);
+  const Child child = start_program(argv, blocked.before(), SIGTERM);
   if (child.error != 0) {
-    return report_exec_failure(words[0], child.error);
+    return report_exec_failure(argv[0], child.error);
   }
   const int status = wait_forwarding(child.pid);
   if (WIFSIGNALED(status)) {
     std::fprintf(
-        stderr, "tessera run: %s %s\n", words[0].c_str(),
+        stderr, "tessera run: %s %s\n", argv[0].c_str(),
         ending_text(status).c_str());
   }
   return exit_code_of(status);
@@ -59,7 +59,7 @@ void check_engine(const std::string& engine) {
 }
 
 int run_program(
-    const RunOptions& options, const Words& unexpected, const Words& words) {
+    const RunOptions& options, const Argv& unexpected, const Argv& argv) {
   if (!unexpected.empty()) {
     throw UsageError(
         "'" + unexpected[0] +
@@ -69,7 +69,7 @@ int run_program(
   if (!options.join.empty()) {
     return join_job(options);
   }
-  if (words.empty()) {
+  if (argv.empty()) {
     throw UsageError(
         "no program was given; example: tessera run -n 4 -- ./train --steps "
         "10");
@@ -79,8 +79,8 @@ int run_program(
         "-n must be at least 1; got " + std::to_string(options.ranks));
   }
   check_engine(options.engine);
-  return options.engine == "threads" ? run_threads(options, words)
-                                     : run_processes(options, words);
+  return options.engine == "threads" ? run_threads(options, argv)
+                                     : run_processes(options, argv);
 }
 
 void set_up_run(CLI::App& run, Invocation& invocation) {

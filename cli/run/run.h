@@ -14,10 +14,10 @@ struct RunOptions {
   std::string join;  // for processes that mpirun starts: the job's folder
 };
 
-using Words = std::vector<std::string>;
+using Argv = std::vector<std::string>;
 
 /// Runs a program on ranks that are processes; returns the exit code.
-int run_processes(const RunOptions& options, const Words& words);
+int run_processes(const RunOptions& options, const Argv& argv);
 /// Is one of the processes that mpirun starts for run_processes(): runs the
 /// program as this rank. See Note [Ranks under mpirun].
 int join_job(const RunOptions& options);

@@ -25,8 +25,9 @@ constexpr auto kShortGrace = 1s;
 
 }  // namespace
 
-RankJob::RankJob(int ranks, bool hears_of_death)
-    : hears_of_death_(hears_of_death), ranks_(static_cast<size_t>(ranks)) {}
+RankJob::RankJob(int ranks, bool reports_dead_ranks)
+    : reports_dead_ranks_(reports_dead_ranks),
+      ranks_(static_cast<size_t>(ranks)) {}
 
 void RankJob::started(int rank, pid_t pid) {
   ranks_[static_cast<size_t>(rank)].pid = pid;
@@ -74,18 +75,18 @@ void RankJob::send(int signal) const {
   }
 }
 
-std::string RankJob::look(Time now) {
+std::string RankJob::poll(Time now) {
   const bool waiting = stage_ != Stage::kRunning && stage_ != Stage::kKilled;
   if (!waiting || (alive() > 0 && now < next_stage_)) {
     return "";
   }
   const bool killed = WIFSIGNALED(failures_[0].status);
-  const auto grace = killed && !hears_of_death_
+  const auto grace = killed && !reports_dead_ranks_
                          ? RankJob::Clock::duration(kShortGrace)
                          : RankJob::Clock::duration(kGrace);
   next_stage_ = now + grace;
   if (stage_ == Stage::kFailed) {
-    return last_words();
+    return final_report();
   }
   if (stage_ == Stage::kSaid) {
     send(SIGTERM);
@@ -97,7 +98,7 @@ std::string RankJob::look(Time now) {
   return "";
 }
 
-std::string RankJob::last_words() {
+std::string RankJob::final_report() {
   if (stage_ != Stage::kFailed) {
     return "";
   }
@@ -106,7 +107,7 @@ std::string RankJob::last_words() {
          (alive() > 0 ? "; ending the others\n" : "\n");
 }
 
-int RankJob::milliseconds_to_look(Time now) const {
+int RankJob::milliseconds_to_poll(Time now) const {
   if (stage_ == Stage::kRunning || stage_ == Stage::kKilled) {
     return -1;
   }

@@ -15,8 +15,8 @@ class RankJob {
   using Clock = std::chrono::steady_clock;
   using Time = Clock::time_point;
 
-  /// `hears_of_death`: whether the engine tells survivors of a killed rank.
-  RankJob(int ranks, bool hears_of_death);
+  /// `reports_dead_ranks`: whether the engine tells survivors of a killed rank.
+  RankJob(int ranks, bool reports_dead_ranks);
 
   void started(int rank, pid_t pid);
   void ended(int rank, int status);
@@ -32,12 +32,12 @@ class RankJob {
 
   /// Ends the others when a rank has failed and their time is up. Returns what
   /// to say of it, mostly nothing.
-  std::string look(Time now);
-  /// Returns what look() has not said yet, when nothing more will happen.
-  std::string last_words();
-  /// Returns how long until look() has something to do, in milliseconds; -1
+  std::string poll(Time now);
+  /// Returns what poll() has not said yet, when nothing more will happen.
+  std::string final_report();
+  /// Returns how long until poll() has something to do, in milliseconds; -1
   /// when it has not.
-  int milliseconds_to_look(Time now) const;
+  int milliseconds_to_poll(Time now) const;
 
   bool failed() const { return !failures_.empty(); }
   /// Returns the code of the rank that failed first; 0 when none did.
@@ -56,7 +56,7 @@ class RankJob {
 
   std::string failures_text() const;
 
-  bool hears_of_death_;
+  bool reports_dead_ranks_;
   std::vector<Rank> ranks_;
   std::vector<Failure> failures_;  // in the order of their ends
   Stage stage_ = Stage::kRunning;

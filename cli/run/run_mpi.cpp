@@ -27,7 +27,7 @@ namespace {
 constexpr int kMostWaitSeconds = 5;  // for mpirun, when all ranks have ended
 
 // What goes through the control pipe, whole since it is short.
-struct Word {
+struct RankEvent {
   enum Kind : int { kStarted, kCannotStart, kEnded };
   int kind;
   int rank;
@@ -105,46 +105,46 @@ void prefer_shared_memory() {
   }
 }
 
-Words mpirun_words(
+Argv mpirun_argv(
     const Mpirun& mpirun, const RunOptions& options,
     const std::string& folder) {
   const std::string ranks = std::to_string(options.ranks);
-  Words words = {mpirun.path, "-n", ranks};
+  Argv argv = {mpirun.path, "-n", ranks};
   if (mpirun.is_open_mpi()) {
-    words.push_back("--oversubscribe");
+    argv.push_back("--oversubscribe");
     if (geteuid() == 0) {
-      words.push_back("--allow-run-as-root");
+      argv.push_back("--allow-run-as-root");
     }
   } else {
-    words.insert(words.end(), {"-iface", "lo"});
+    argv.insert(argv.end(), {"-iface", "lo"});
   }
-  words.insert(
-      words.end(),
+  argv.insert(
+      argv.end(),
       {own_path(), "run", "-n", ranks, "--engine", "mpi", "--join", folder});
-  return words;
+  return argv;
 }
 
-/// Each word of the program ends with a zero byte.
-void write_words(const std::string& file, const Words& words) {
+/// Each argument ends with a zero byte.
+void write_argv(const std::string& file, const Argv& argv) {
   std::ofstream output(file, std::ios::binary);
-  for (const std::string& word : words) {
-    output << word << '\0';
+  for (const std::string& argument : argv) {
+    output << argument << '\0';
   }
   if (!output.flush()) {
     fail("cannot write " + file);
   }
 }
 
-Words read_words(const std::string& file) {
+Argv read_argv(const std::string& file) {
   std::ifstream input(file, std::ios::binary);
-  Words words;
-  for (std::string word; std::getline(input, word, '\0');) {
-    words.push_back(word);
+  Argv argv;
+  for (std::string argument; std::getline(input, argument, '\0');) {
+    argv.push_back(argument);
   }
-  if (words.empty()) {
-    throw std::runtime_error("cannot read the program's words from " + file);
+  if (argv.empty()) {
+    throw std::runtime_error("cannot read the program's argv from " + file);
   }
-  return words;
+  return argv;
 }
 
 /// LD_PRELOAD, with the loopback library first.
@@ -188,7 +188,7 @@ int open_output(const std::string& path) {
 }  // namespace
 
 MpirunProcess::MpirunProcess(
-    const PrivateFolder& folder, const RunOptions& options, const Words& words,
+    const PrivateFolder& folder, const RunOptions& options, const Argv& argv,
     const sigset_t& mask, RankOutput& output) {
   const Mpirun mpirun = find_mpirun();
   for (const char* name : {"control", "hold"}) {
@@ -215,13 +215,13 @@ MpirunProcess::MpirunProcess(
   if (symlink(loopback_library().c_str(), library.c_str()) != 0) {
     fail("cannot make " + library);
   }
-  write_words(folder.file("program"), words);
+  write_argv(folder.file("program"), argv);
   int said[2];
   if (pipe2(said, O_CLOEXEC) != 0) {
     fail("cannot make a pipe");
   }
   const Child child = start_program(
-      mpirun_words(mpirun, options, folder.path()), mask, SIGTERM, [&] {
+      mpirun_argv(mpirun, options, folder.path()), mask, SIGTERM, [&] {
         setpgid(0, 0);  // signals of the keyboard go through this process
         forget_outer_mpi();
         prefer_shared_memory();
@@ -246,20 +246,20 @@ MpirunProcess::~MpirunProcess() {
   }
 }
 
-int MpirunProcess::hear(RankJob& job) {
-  Word word{};
+int MpirunProcess::read_events(RankJob& job) {
+  RankEvent event{};
   int error = 0;
-  while (read(control_, &word, sizeof word) == sizeof word) {
-    if (word.rank < 0 || word.rank >= job.size()) {
+  while (read(control_, &event, sizeof event) == sizeof event) {
+    if (event.rank < 0 || event.rank >= job.size()) {
       continue;
     }
-    if (word.kind == Word::kStarted) {
-      job.started(word.rank, word.value);
-    } else if (word.kind == Word::kCannotStart) {
-      error = word.value;
-      job.ended(word.rank, 0);
+    if (event.kind == RankEvent::kStarted) {
+      job.started(event.rank, event.value);
+    } else if (event.kind == RankEvent::kCannotStart) {
+      error = event.value;
+      job.ended(event.rank, 0);
     } else {
-      job.ended(word.rank, word.value);
+      job.ended(event.rank, event.value);
     }
   }
   return error;
@@ -303,33 +303,34 @@ int MpirunProcess::finish() {
 int join_job(const RunOptions& options) {
   const std::string folder = options.join + "/";
   const int rank = rank_by_mpirun();
-  const Words words = read_words(folder + "program");
+  const Argv argv = read_argv(folder + "program");
   const int control = open_output(folder + "control");
   const int hold = open_pipe(folder + "hold", O_RDONLY);
-  const auto tell = [&](Word::Kind kind, int value) {
-    const Word word{kind, rank, value};
-    (void)!write(control, &word, sizeof word);
+  const auto notify = [&](RankEvent::Kind kind, int value) {
+    const RankEvent event{kind, rank, value};
+    (void)!write(control, &event, sizeof event);
   };
   const int out = open_output(folder + output_name(rank, "out"));
   const int err = open_output(folder + output_name(rank, "err"));
   sigset_t mask;
   sigprocmask(SIG_SETMASK, nullptr, &mask);
-  const Child child = start_program(words, mask, SIGTERM, [&] {
+  const Child child = start_program(argv, mask, SIGTERM, [&] {
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
     undo_preload(folder + "loopback.so");
     describe_rank(options, rank);
-    tell(Word::kStarted, getpid());  // before anything the program prints
+    notify(
+        RankEvent::kStarted, getpid());  // before anything the program prints
   });
   close(out);
   close(err);
   if (child.error != 0) {
-    tell(Word::kCannotStart, child.error);
+    notify(RankEvent::kCannotStart, child.error);
   } else {
     int status = 0;
     while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
     }
-    tell(Word::kEnded, status);
+    notify(RankEvent::kEnded, status);
   }
   char nothing = 0;
   (void)!read(hold, &nothing, 1);  // until the launcher closes it

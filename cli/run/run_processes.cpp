@@ -50,8 +50,8 @@ void share_cores(int ranks) {
 
 /// Starts the rank's process with its output going to new streams.
 Child start_rank(
-    const RunOptions& options, int rank, const Words& words,
-    const sigset_t& mask, RankOutput& output) {
+    const RunOptions& options, int rank, const Argv& argv, const sigset_t& mask,
+    RankOutput& output) {
   int out[2];
   int err[2];
   if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) {
@@ -63,7 +63,7 @@ Child start_rank(
     fcntl(from, F_SETFL, O_NONBLOCK);
     output.add(from, rank, to);
   }
-  const Child child = start_program(words, mask, SIGTERM, [&] {
+  const Child child = start_program(argv, mask, SIGTERM, [&] {
     dup2(out[1], STDOUT_FILENO);
     dup2(err[1], STDERR_FILENO);
     if (rank != 0) {
@@ -96,17 +96,17 @@ class JobLoop {
     mpirun_ = mpirun;
     while (job_.alive() > 0 && !(mpirun_ && mpirun_->has_ended())) {
       output_.forward(wait());
-      hear_mpirun();
+      read_mpirun();
       take_signals();
-      output_.say(job_.look(RankJob::Clock::now()));
+      output_.say(job_.poll(RankJob::Clock::now()));
     }
-    hear_mpirun();  // what it said last
+    read_mpirun();  // what it said last
     finish_output();
-    say(job_.last_words());
+    say(job_.final_report());
     return start_error_;
   }
 
-  /// Prints words of the launcher after all that ranks have printed.
+  /// Prints text of the launcher after all that ranks have printed.
   void say(const std::string& text) {
     output_.say(text);
     finish_output();
@@ -129,7 +129,7 @@ class JobLoop {
     }
     poll(
         files.data(), files.size(),
-        job_.milliseconds_to_look(RankJob::Clock::now()));
+        job_.milliseconds_to_poll(RankJob::Clock::now()));
     std::vector<int> ready;
     for (const pollfd& file : files) {
       if (file.revents != 0) {
@@ -157,10 +157,10 @@ class JobLoop {
     }
   }
 
-  void hear_mpirun() {
+  void read_mpirun() {
     if (mpirun_ != nullptr) {
       mpirun_->read_messages();
-      const int error = mpirun_->hear(job_);
+      const int error = mpirun_->read_events(job_);
       start_error_ = error != 0 ? error : start_error_;
     }
   }
@@ -213,17 +213,17 @@ void wait_for_children() {
 }
 
 int run_gloo(
-    const RunOptions& options, const Words& words, const sigset_t& mask) {
+    const RunOptions& options, const Argv& argv, const sigset_t& mask) {
   const PrivateFolder folder;
   setenv("TESSERA_STORE", folder.file("store").c_str(), 1);
-  RankJob job(options.ranks, /*hears_of_death=*/true);
+  RankJob job(options.ranks, /*reports_dead_ranks=*/true);
   RankOutput output(!options.no_prefix);
   for (int rank = 0; rank < options.ranks; ++rank) {
-    const Child child = start_rank(options, rank, words, mask, output);
+    const Child child = start_rank(options, rank, argv, mask, output);
     if (child.error != 0) {
       job.send(SIGKILL);
       wait_for_children();  // they may use the folder
-      return report_exec_failure(words[0], child.error);
+      return report_exec_failure(argv[0], child.error);
     }
     job.started(rank, child.pid);
   }
@@ -231,12 +231,11 @@ int run_gloo(
   return job.exit_code();
 }
 
-int run_mpi(
-    const RunOptions& options, const Words& words, const sigset_t& mask) {
+int run_mpi(const RunOptions& options, const Argv& argv, const sigset_t& mask) {
   const PrivateFolder folder;
-  RankJob job(options.ranks, /*hears_of_death=*/false);
+  RankJob job(options.ranks, /*reports_dead_ranks=*/false);
   RankOutput output(!options.no_prefix);
-  MpirunProcess mpirun(folder, options, words, mask, output);
+  MpirunProcess mpirun(folder, options, argv, mask, output);
   JobLoop loop(job, output);
   const int error = loop.run(&mpirun);
   const bool ended_early = job.alive() > 0;
@@ -245,7 +244,7 @@ int run_mpi(
   }
   const int mpirun_code = mpirun.finish();
   if (error != 0) {
-    return report_exec_failure(words[0], error);
+    return report_exec_failure(argv[0], error);
   }
   if (job.failed() && !ended_early) {
     return job.exit_code();  // mpirun only repeats it
@@ -275,12 +274,12 @@ void describe_rank(const RunOptions& options, int rank) {
   unsetenv("TESSERA_NUM_RANKS");
 }
 
-int run_processes(const RunOptions& options, const Words& words) {
+int run_processes(const RunOptions& options, const Argv& argv) {
   check_processes(options);
   share_cores(options.ranks);
   const BlockedSignals blocked;
-  return options.engine == "mpi" ? run_mpi(options, words, blocked.before())
-                                 : run_gloo(options, words, blocked.before());
+  return options.engine == "mpi" ? run_mpi(options, argv, blocked.before())
+                                 : run_gloo(options, argv, blocked.before());
 }
 
 }  // namespace tessera::cli
