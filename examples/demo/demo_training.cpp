@@ -144,19 +144,19 @@ void train(
 }
 
 /// Draws a character: between 0 and 1 each has a stretch as long as it is
-/// likely, and `luck` lies in one of them.
-int64_t draw(const at::Tensor& logits, const at::Tensor& luck) {
+/// likely, and the random number `uniform` lies in one of them.
+int64_t draw(const at::Tensor& logits, const at::Tensor& uniform) {
   const at::Tensor chances = (logits.to(at::kDouble) / kTemperature).softmax(0);
   return std::min<int64_t>(
-      (chances.cumsum(0) < luck).sum().item<int64_t>(), logits.size(0) - 1);
+      (chances.cumsum(0) < uniform).sum().item<int64_t>(), logits.size(0) - 1);
 }
 
 /// Lets a model go on with the prompt to the end of the line, with the same
-/// luck for every model. Attention looks back only, so what stands after the
-/// last character of a window does not count.
+/// random numbers for every model. Attention looks back only, so what stands
+/// after the last character of a window does not count.
 std::string write_line(Gpt& model, const Task& task, const Place& place) {
   const torch::NoGradGuard no_grad;
-  const at::Tensor luck = torch::rand(
+  const at::Tensor uniform = torch::rand(
       {kWritten}, at::detail::createCPUGenerator(/*seed=*/0), at::kDouble);
   const std::vector<int64_t> prompt = task.corpus.encode(kPrompt);
   std::vector<int64_t> written = prompt;
@@ -167,7 +167,7 @@ std::string write_line(Gpt& model, const Task& task, const Place& place) {
     window.resize(static_cast<size_t>(kDemoSizes.length));
     const at::Tensor input = torch::tensor(window, at::kLong).unsqueeze(0);
     const at::Tensor logits = whole(model(place(input, Replicate())));
-    written.push_back(draw(logits[0][held - 1], luck[i]));
+    written.push_back(draw(logits[0][held - 1], uniform[i]));
     if (task.corpus.decode({written.back()}) == "\n") {
       written.pop_back();
       break;
