@@ -15,8 +15,8 @@ namespace tessera {
 
 /// How a picture is drawn.
 struct VisualizeOptions {
-  /// The columns that lines may take. Grids of longer lines are shortened,
-  /// cells of tables broken.
+  /// The columns that lines may take. A wider grid leaves out columns, down to
+  /// three, and a table breaks its cells into lines.
   int width = 80;
   /// Draws with + - | instead of the box characters of Unicode.
   bool ascii = false;
