@@ -18,7 +18,7 @@ test: build  ## Build, then run all tests (RESUME=1: those that have not passed)
 	@scripts/run_tests.py build $(if $(RESUME),--resume)
 
 demo: setup  ## Train a small GPT on a 2 x 2 mesh of ranks beside the plain run
-	@scripts/build.sh dev bin/tessera
+	@scripts/build.sh dev bin/tessera bin/tessera-demo
 	@build/bin/tessera demo
 
 conformance: setup ## Judge all operators by PyTorch's OpInfo; writes docs/op_coverage.md

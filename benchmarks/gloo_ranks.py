@@ -1,7 +1,7 @@
 """Gloo processes that measure in rounds: what PyTorch's sides of benchmarks share.
 
 Scripts that travel inside the program carry this text where they import it
-(cli/CMakeLists.txt).
+(benchmarks/CMakeLists.txt).
 """
 import json
 import os

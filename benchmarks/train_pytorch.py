@@ -102,7 +102,7 @@ class Gpt(nn.Module):
 
 @torch.no_grad()
 def set_values(model: nn.Module) -> None:
-    """Gives parameters the values of cli/bench_train_worker.cpp."""
+    """Gives parameters the values of benchmarks/bench_train_worker.cpp."""
     for number, (name, parameter) in enumerate(model.named_parameters()):
         place = torch.arange(parameter.numel(), dtype=torch.float64)
         waves = torch.sin((place + 1) * (place + 100 * number)) * 0.05
@@ -112,7 +112,7 @@ def set_values(model: nn.Module) -> None:
 
 
 def batch_of(o: Options, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns inputs and targets, those of cli/bench_train_worker.cpp."""
+    """Returns inputs and targets, those of benchmarks/bench_train_worker.cpp."""
     place = torch.arange(o.batch * (o.length + 1)) + 1000 * number
     text = ((place * place) // 7 + 3 * place) % o.vocabulary
     text = text.view(o.batch, o.length + 1)

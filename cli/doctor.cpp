@@ -1,21 +1,23 @@
 // tessera doctor: is everything here that Tessera needs, and what is missing.
-#include <c10/util/Exception.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <memory>
-#include <stdexcept>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "child.h"
+#include "cli/run/child.h"
+#include "cli/run/run.h"
+#include "cli/text/terminal.h"
 #include "command.h"
-#include "run.h"
-#include "terminal.h"
-#include "torch_part.h"
+#include "doctor.h"
 
 namespace tessera::cli {
 namespace {
@@ -53,38 +55,92 @@ Check check_cores() {
 }
 
 struct Outcome {
-  bool worked = false;
-  std::string first_line;
+  int status = -1;   // of waitpid()
+  std::string text;  // what it printed, errors too
+
+  bool worked() const { return status == 0; }
+  std::string first_line() const { return text.substr(0, text.find('\n')); }
 };
 
-/// Runs a shell command.
+/// Runs a program by the shell.
 Outcome outcome_of(const std::string& command) {
-  FILE* pipe = popen(command.c_str(), "r");
+  FILE* pipe = popen(("exec " + command + " 2>&1 </dev/null").c_str(), "r");
   if (pipe == nullptr) {
     return {};
   }
-  std::string text;
+  Outcome outcome;
   for (int c = 0; (c = std::fgetc(pipe)) != EOF;) {
-    text += static_cast<char>(c);
+    outcome.text += static_cast<char>(c);
   }
-  Outcome outcome{.worked = pclose(pipe) == 0, .first_line = ""};
-  outcome.first_line = text.substr(0, text.find('\n'));
+  outcome.status = pclose(pipe);
   return outcome;
+}
+
+std::string quoted_torch_executable() {
+  return "'" + program_beside(kTorchExecutable) + "'";
+}
+
+Check torch_failure(const std::string& found) {
+  return {
+      "libtorch", Status::kFail, found,
+      "run 'make setup' and build again, or put LibTorch's lib folder into "
+      "LD_LIBRARY_PATH"};
+}
+
+/// Returns the findings in what the executable printed; other lines are what
+/// LibTorch said, and go on to standard error.
+std::vector<Check> parse_checks(const std::string& text) {
+  std::vector<Check> checks;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("[[")) {
+      std::fprintf(stderr, "%s\n", line.c_str());
+      continue;
+    }
+    for (const auto& row : nlohmann::json::parse(line)) {
+      checks.push_back(
+          {.name = row.at(0).get<std::string>(),
+           .status = static_cast<Status>(row.at(1).get<int>()),
+           .found = row.at(2).get<std::string>(),
+           .advice = row.at(3).get<std::string>()});
+    }
+  }
+  return checks;
+}
+
+/// Asks LibTorch and the engines, in an executable that loads them.
+std::vector<Check> check_torch() {
+  const std::string path = program_beside(kTorchExecutable);
+  if (access(path.c_str(), X_OK) != 0) {
+    return {
+        {"libtorch", Status::kFail,
+         "not checked: cannot start " + path + ": " + std::strerror(errno),
+         "'make build' makes it"}};
+  }
+  const Outcome outcome =
+      outcome_of(quoted_torch_executable() + " " + kDoctorTorch);
+  if (outcome.worked()) {
+    return parse_checks(outcome.text);
+  }
+  const std::string line = outcome.first_line();
+  return {torch_failure(
+      line.empty()
+          ? std::string(kTorchExecutable) + " " + ending_text(outcome.status)
+          : line)};
 }
 
 /// Starts two ranks as a user would.
 Check check_processes(const std::string& engine, const std::string& with) {
   const std::string name = "engine " + engine;
-  const std::string self = "'" + own_path() + "'";
   const Outcome outcome = outcome_of(
-      self + " run -n 2 --engine " + engine + " --no-prefix -- " + self +
-      " doctor --add-ranks 2>&1 </dev/null");
-  if (outcome.worked) {
+      "'" + own_path() + "' run -n 2 --engine " + engine + " --no-prefix -- " +
+      quoted_torch_executable() + " " + kDoctorAddRanks);
+  if (outcome.worked()) {
     return {name, Status::kOk, "2 processes added 1 and 2" + with, ""};
   }
   return {
       name, Status::kWarn,
-      "2 processes failed" + with + ": " + outcome.first_line,
+      "2 processes failed" + with + ": " + outcome.first_line(),
       "only for runs of several processes; see docs/11_launching.md"};
 }
 
@@ -100,27 +156,10 @@ Check check_mpi() {
       "mpi", " (" + mpirun.path + ": " + mpirun.version + ")");
 }
 
-/// What each of those ranks does.
-int add_ranks() {
-  try {
-    load_torch_part().add_ranks();
-    return 0;
-  } catch (const c10::Error& error) {
-    throw std::runtime_error(error.what_without_backtrace());
-  }
-}
-
 std::vector<Check> all_checks() {
   std::vector<Check> checks = {check_build(), check_cores()};
-  try {
-    for (Check& check : load_torch_part().inspect()) {
-      checks.push_back(std::move(check));
-    }
-  } catch (const std::exception& error) {
-    checks.push_back(
-        {"libtorch", Status::kFail, error.what(),
-         "run 'make setup' and build again, or put LibTorch's lib folder into "
-         "LD_LIBRARY_PATH"});
+  for (Check& check : check_torch()) {
+    checks.push_back(std::move(check));
   }
   checks.push_back(check_processes("gloo", ""));
   checks.push_back(check_mpi());
@@ -189,19 +228,15 @@ int examine(bool json) {
   return usable ? 0 : kExitFailure;
 }
 
-}  // namespace
-
-void add_doctor(CLI::App& app, int& exit_code) {
-  CLI::App* doctor = app.add_subcommand(
-      "doctor", "Check LibTorch, engines and devices on this machine");
+void set_up_doctor(CLI::App& doctor, Invocation& invocation) {
   auto json = std::make_shared<bool>(false);
-  doctor->add_flag("--json", *json, "print JSON");
-  auto adds = std::make_shared<bool>(false);
-  doctor->add_flag("--add-ranks", *adds)->group("");
-  doctor->footer("Exit code 0 unless something is unusable (fail).");
-  doctor->callback([json, adds, &exit_code] {
-    exit_code = *adds ? add_ranks() : examine(*json);
-  });
+  doctor.add_flag("--json", *json, "print JSON");
+  doctor.footer("Exit code 0 unless something is unusable (fail).");
+  doctor.callback(
+      [json, &invocation] { invocation.exit_code = examine(*json); });
 }
 
+const Command kDoctor{"doctor", &set_up_doctor};
+
+}  // namespace
 }  // namespace tessera::cli

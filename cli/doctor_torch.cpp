@@ -1,4 +1,4 @@
-// What doctor asks LibTorch and the engines.
+// What doctor asks LibTorch and the engines; see doctor.h.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -6,16 +6,22 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <functional>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <tessera/comm/device_mesh.h>
 #include <tessera/comm/world.h>
 #include <tessera/tensor/dtensor.h>
 
-#include "torch_part.h"
+#include "cli/text/terminal.h"
+#include "command.h"
+#include "doctor.h"
 
 namespace tessera::cli {
 namespace {
@@ -120,7 +126,17 @@ Check check_threads() {
       ""};
 }
 
-}  // namespace
+void print_checks() {
+  auto list = nlohmann::json::array();
+  for (const Check& check :
+       {check_version(), check_threads(), check_cuda(), check_threads_engine(),
+        check_sharded_tensors()}) {
+    list.push_back(
+        {check.name, static_cast<int>(check.status), check.found,
+         check.advice});
+  }
+  print(list.dump() + "\n");
+}
 
 void add_ranks_of_job() {
   run([] {
@@ -135,10 +151,24 @@ void add_ranks_of_job() {
   });
 }
 
-std::vector<Check> inspect_torch() {
-  return {
-      check_version(), check_threads(), check_cuda(), check_threads_engine(),
-      check_sharded_tensors()};
+/// Adds a command that fails, other than by a mistake of its user, when
+/// LibTorch throws.
+void set_up_work(CLI::App& command, void (*work)()) {
+  command.callback([work] {
+    try {
+      work();
+    } catch (const c10::Error& error) {
+      throw std::runtime_error(error.what_without_backtrace());
+    }
+  });
 }
 
+const Command kChecks{kDoctorTorch, [](CLI::App& command, Invocation&) {
+                        set_up_work(command, print_checks);
+                      }};
+const Command kAddRanks{kDoctorAddRanks, [](CLI::App& command, Invocation&) {
+                          set_up_work(command, add_ranks_of_job);
+                        }};
+
+}  // namespace
 }  // namespace tessera::cli

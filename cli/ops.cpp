@@ -12,10 +12,12 @@
 #include <string>
 #include <vector>
 
+#include <tessera/rules/rule_table.h>
+#include <tessera/tensor/operators.h>
+
+#include "cli/text/terminal.h"
+#include "cli/text/text_table.h"
 #include "command.h"
-#include "terminal.h"
-#include "text_table.h"
-#include "torch_part.h"
 
 namespace tessera::cli {
 namespace {
@@ -45,7 +47,7 @@ void check_form(const std::string& form) {
 }
 
 std::vector<OperatorInfo> chosen(const OpsOptions& options) {
-  std::vector<OperatorInfo> operators = load_torch_part().list_operators();
+  std::vector<OperatorInfo> operators = list_operators();
   std::erase_if(operators, [&](const OperatorInfo& op) {
     return op.name.find(options.name) == std::string::npos ||
            (!options.form.empty() && op.form != options.form);
@@ -100,7 +102,8 @@ void print_json(const std::vector<OperatorInfo>& operators) {
 
 int list_rules(const OpsOptions& options) {
   std::string text;
-  for (const std::string& line : load_torch_part().list_rules()) {
+  for (const RuleInfo& info : rules().list()) {
+    const std::string line = to_string(info);
     if (line.find(options.name) != std::string::npos) {
       text += line + "\n";
     }
@@ -119,23 +122,23 @@ int list_ops(const OpsOptions& options) {
   return 0;
 }
 
-}  // namespace
-
-void add_ops(CLI::App& app, int& exit_code) {
-  CLI::App* ops = app.add_subcommand(
-      "ops", "List how each operator runs on sharded tensors");
+void set_up_ops(CLI::App& ops, Invocation& invocation) {
   auto options = std::make_shared<OpsOptions>();
-  ops->add_option("NAME", options->name, "only names that contain this");
-  CLI::Option* form = ops->add_option(
+  ops.add_option("NAME", options->name, "only names that contain this");
+  CLI::Option* form = ops.add_option(
       "--form", options->form, "only this form: pointwise, fallback, ...");
-  CLI::Option* json = ops->add_flag("--json", options->json, "print JSON");
-  ops->add_flag(
+  CLI::Option* json = ops.add_flag("--json", options->json, "print JSON");
+  ops.add_flag(
          "--rules", options->rules,
          "list the table of rules instead: a line per entry, its name, form "
          "and text")
       ->excludes(form)
       ->excludes(json);
-  ops->callback([options, &exit_code] { exit_code = list_ops(*options); });
+  ops.callback(
+      [options, &invocation] { invocation.exit_code = list_ops(*options); });
 }
 
+const Command kOps{"ops", &set_up_ops};
+
+}  // namespace
 }  // namespace tessera::cli

@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "cli/text/terminal.h"
 #include "command.h"
-#include "terminal.h"
 
 namespace tessera::cli {
 namespace {
@@ -57,26 +57,26 @@ int show_plan(const PlanOptions& options) {
   return 0;
 }
 
-}  // namespace
-
-void add_plan(CLI::App& app, int& exit_code) {
-  CLI::App* plan = app.add_subcommand(
-      "plan", "Show how a tensor is brought from one layout to another");
+void set_up_plan(CLI::App& plan, Invocation& invocation) {
   auto options = std::make_shared<PlanOptions>();
-  plan->add_option("--mesh", options->mesh, "2x4, or with names dp=2,tp=4")
+  plan.add_option("--mesh", options->mesh, "2x4, or with names dp=2,tp=4")
       ->required();
-  plan->add_option(
+  plan.add_option(
       "--to-mesh", options->to_mesh,
       "the mesh wanted, where it is another one; both hold ranks 0, 1, ...");
-  plan->add_option("--shape", options->shape, "the global shape: 1024x1024")
+  plan.add_option("--shape", options->shape, "the global shape: 1024x1024")
       ->required();
-  plan->add_option("--dtype", options->dtype, "f32 unless told");
-  plan->add_option("--from", options->from, "placements now: \"S(0) R\"")
+  plan.add_option("--dtype", options->dtype, "f32 unless told");
+  plan.add_option("--from", options->from, "placements now: \"S(0) R\"")
       ->required();
-  plan->add_option("--to", options->to, "placements wanted: \"R S(1)\"")
+  plan.add_option("--to", options->to, "placements wanted: \"R S(1)\"")
       ->required();
-  plan->add_flag("--json", options->json, "print JSON");
-  plan->callback([options, &exit_code] { exit_code = show_plan(*options); });
+  plan.add_flag("--json", options->json, "print JSON");
+  plan.callback(
+      [options, &invocation] { invocation.exit_code = show_plan(*options); });
 }
 
+const Command kPlan{"plan", &set_up_plan};
+
+}  // namespace
 }  // namespace tessera::cli

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy on the sources of src/ and cli/ (headers with them).
+"""Runs clang-tidy on the sources of src/, cli/, benchmarks/ and examples/demo/
+(headers with them).
 
   scripts/tidy.py            those that have not been found clean as they are
   scripts/tidy.py --all      all of them
@@ -49,7 +50,7 @@ def git(*arguments):
 
 
 def list_sources(changed):
-    areas = ("--", "src", "cli")
+    areas = ("--", "src", "cli", "benchmarks", "examples/demo")
     names = git("ls-files", "--cached", "--others", "--exclude-standard", *areas)
     if changed:
         base, = git("merge-base", "HEAD", "main")
@@ -63,7 +64,7 @@ def included(path):
     """Returns the headers of ours that a file names."""
     found = []
     for name in INCLUDE.findall(path.read_text(errors="replace")):
-        for folder in (path.parent, ROOT / "include", ROOT / "src", ROOT / "cli"):
+        for folder in (path.parent, ROOT / "include", ROOT / "src", ROOT):
             if (folder / name).is_file():
                 found.append((folder / name).resolve())
                 break

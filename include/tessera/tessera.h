@@ -19,6 +19,8 @@
 #include <tessera/layout/mesh_shape.h>
 #include <tessera/layout/notation.h>
 #include <tessera/layout/placement.h>
+#include <tessera/layout/replica_groups.h>
+#include <tessera/layout/visualize_sharding.h>
 #include <tessera/layout/xla.h>
 #include <tessera/parallel/check_module.h>
 #include <tessera/parallel/clip_grad_norm.h>
@@ -61,4 +63,5 @@
 #include <tessera/tensor/random.h>
 #include <tessera/tensor/replication_check.h>
 #include <tessera/tensor/strict_mode.h>
+#include <tessera/tensor/visualize_sharding.h>
 #include <tessera/tensor/xla.h>

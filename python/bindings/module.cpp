@@ -55,6 +55,7 @@ PYBIND11_MODULE(_C, module) {
   bind_comm_log(module);
   bind_indexing(module);
   bind_rules(module);
+  bind_visualize(module);
   module.def(
       "_clear_caches", &tessera::clear_caches,
       pybind11::call_guard<pybind11::gil_scoped_release>());

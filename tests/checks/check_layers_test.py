@@ -36,7 +36,22 @@ class CheckLayersTest(unittest.TestCase):
             "cli/main.cpp":
                 '#include "show.h"\n#include <tessera/layout/box.h>\n',
             "cli/show.h": "",
+            "src/base/text_table.h": "",
+            "cli/text/terminal.h": "#include <base/text_table.h>\n",
+            "benchmarks/bench.cpp": '#include "cli/text/terminal.h"\n',
         }), [])
+
+    def test_a_command_that_includes_base(self):
+        self.assert_reported({
+            "src/base/text_table.h": "",
+            "cli/show/show.cpp": "#include <base/text_table.h>\n",
+        }, "cli/show/show.cpp:1:", "cli may include public headers only")
+
+    def test_a_cycle_through_paths_from_the_root(self):
+        self.assert_reported({
+            "cli/command.h": '#include "cli/text/terminal.h"\n',
+            "cli/text/terminal.h": '#include "cli/command.h"\n',
+        }, "include cycle")
 
     def test_a_layer_that_includes_a_higher_one(self):
         self.assert_reported({

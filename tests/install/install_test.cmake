@@ -66,4 +66,5 @@ endif()
 # Installed programs start from where they now are.
 if(EXISTS ${prefix}/bin/tessera)
   run_or_fail(${prefix}/bin/tessera --help)
+  run_or_fail(${prefix}/bin/tessera ops aten::mm)  # in tessera-torch
 endif()

@@ -152,6 +152,18 @@ class HelpTest(unittest.TestCase):
                     self.assertIn(word, done.stdout)
 
 
+    def test_every_command_of_the_list_has_help_with_its_title(self):
+        listed = tessera("--help").stdout.split("Subcommands:\n")[1]
+        rows = [line.strip().split(None, 1) for line in listed.strip().splitlines()]
+        self.assertEqual([name for name, _ in rows],
+                         ["show", "plan", "ops", "run", "doctor", "demo", "bench"])
+        for name, title in rows:
+            with self.subTest(name):
+                done = tessera(name, "--help")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(done.stdout.splitlines()[0], title)
+
+
 class VersionTest(unittest.TestCase):
 
     def test_version_names_both_versions(self):

@@ -7,6 +7,8 @@ TESSERA_BIN names the folder of the programs; build/bin when unset.
 """
 
 import json
+import pathlib
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -108,6 +110,86 @@ class DoctorTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         checks = {c["name"]: c for c in json.loads(done.stdout)["checks"]}
         self.assertEqual(checks["engine mpi"]["status"], "warn")
+
+
+class ExecutablesTest(unittest.TestCase):
+    """`tessera` alone in a folder, or with another executable beside it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.tessera = shutil.copy(TESSERA, self.folder)
+
+    def put_beside(self, name, script):
+        path = self.folder / name
+        path.write_text("#!/bin/sh\n" + script)
+        path.chmod(0o755)
+
+    def checks(self):
+        done = call([self.tessera, "doctor", "--json"])
+        report = json.loads(done.stdout)
+        self.assertEqual(report["usable"], done.returncode == 0)
+        return {c["name"]: c for c in report["checks"]}, done.stderr
+
+    def test_a_missing_executable_is_named(self):
+        for command, name in (("ops", "tessera-torch"), ("demo", "tessera-demo"),
+                              ("bench", "tessera-bench")):
+            with self.subTest(command):
+                done = call([self.tessera, command, "--help"])
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(
+                    done.stderr,
+                    f"tessera {command}: cannot start {self.folder.resolve() / name}: "
+                    "No such file or directory; 'make build' makes it\n")
+
+    def test_commands_without_libtorch_work_alone(self):
+        for typed in (["--help"], ["--version"], ["show", "[4] S(0) @ mesh(2)"],
+                      ["run", "-n", "2", "--", "true"]):
+            self.assertEqual(call([self.tessera, *typed]).returncode, 0, typed)
+
+    def test_the_other_executable_gets_the_words_and_ends_the_command(self):
+        self.put_beside("tessera-bench", 'printf "[%s]" "$@"; exit 7')
+        done = call([self.tessera, "bench", "comm", "--python", "a b", ""])
+        self.assertEqual(done.stdout, "[bench][comm][--python][a b][]")
+        self.assertEqual(done.returncode, 7)
+
+    def test_signals_reach_the_other_executable(self):
+        self.put_beside("tessera-demo", 'trap "exit 9" TERM; echo up; '
+                        "while :; do sleep 0.05; done")
+        with subprocess.Popen([self.tessera, "demo"], stdout=subprocess.PIPE,
+                              text=True, env=environment()) as process:
+            self.assertEqual(process.stdout.readline(), "up\n")
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(timeout=LIMIT), 9)
+
+    def test_doctor_says_that_libtorch_was_not_checked(self):
+        checks, _ = self.checks()
+        self.assertEqual(checks["build"]["status"], "ok")
+        self.assertEqual(checks["libtorch"]["status"], "fail")
+        self.assertIn("tessera-torch: No such file", checks["libtorch"]["found"])
+        self.assertEqual(checks["engine gloo"]["status"], "warn")
+
+    def test_doctor_reports_a_libtorch_that_cannot_be_loaded_or_crashes(self):
+        self.put_beside("tessera-torch", "echo 'libtorch.so: cannot open' >&2; exit 127")
+        checks, _ = self.checks()
+        self.assertEqual(checks["libtorch"]["status"], "fail")
+        self.assertEqual(checks["libtorch"]["found"], "libtorch.so: cannot open")
+        self.assertIn("LD_LIBRARY_PATH", checks["libtorch"]["advice"])
+        self.put_beside("tessera-torch", "ulimit -c 0; kill -SEGV $$")
+        checks, _ = self.checks()
+        self.assertIn("tessera-torch was ended by signal 11",
+                      checks["libtorch"]["found"])
+
+    def test_doctor_passes_on_what_libtorch_says_beside_its_findings(self):
+        self.put_beside("tessera-torch", "echo a warning >&2; "
+                        """echo '[["libtorch",1,"old","renew it"]]'""")
+        checks, said = self.checks()
+        self.assertEqual(
+            checks["libtorch"], {"name": "libtorch", "status": "warn",
+                                 "found": "old", "advice": "renew it"})
+        self.assertIn("a warning", said)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

@@ -1,5 +1,5 @@
 // The verdict on the demo's two loss curves.
-#include "../../cli/demo_verdict.h"
+#include "../../examples/demo/demo_verdict.h"
 
 #include <gtest/gtest.h>
 

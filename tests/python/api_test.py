@@ -50,6 +50,26 @@ def test_geometry_without_ranks():
     assert box == tessera.Box([4, 4], [4, 2])
 
 
+def test_pictures_of_shapes_and_of_tensors_agree():
+    def body(mesh):
+        x = tessera.ones([5, 6], mesh, "S(0) R")
+        return [tessera.visualize_sharding(x, **options) for options in
+                ({}, {"ascii": True}, {"table": True, "width": 40})]
+    shape = ([5, 6], "mesh(dp=2, tp=2)", "S(0) R")
+    in_ascii = ("        0:6\n      +-----+\n  0:3 | 0,1 |\n      +-----+\n"
+                "  3:5 | 2,3 |\n      +-----+\n\nranks in one cell hold copies")
+    expected = [tessera.visualize_sharding(*shape), in_ascii,
+                tessera.visualize_sharding(*shape, table=True, width=40)]
+    assert on_mesh(body, (2, 2), ("dp", "tp")) == [expected] * 4
+    assert "\x1b[" in tessera.visualize_sharding(*shape, color=True)
+    assert tessera.replica_groups(*shape) == [[0, 1], [2, 3]]
+    assert tessera.visualize_shard(*shape, 3).endswith("held by 2,3")
+    with pytest.raises(IndexError, match="the rank must be in the mesh"):
+        tessera.visualize_shard(*shape, 4)
+    with pytest.raises(TypeError, match="not sharded"):
+        tessera.visualize_sharding(torch.ones(2))
+
+
 def test_meshes():
     def body(mesh):
         tp = mesh["tp"]
