@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes the reader of saved metadata under AddressSanitizer and
-# UndefinedBehaviorSanitizer: tests/fuzz/serialize_fuzz.cpp with clang's libFuzzer.
+# UndefinedBehaviorSanitizer: tests/sharded_tensor/format/serialize_fuzz.cpp with clang's libFuzzer.
 #
 #   scripts/fuzz.sh [RUNS]    1,000,000 unless told; FUZZ_SECONDS limits the time
 #
@@ -55,7 +55,7 @@ flags=(-std=c++20 -O1 -g -fno-omit-frame-pointer "${sanitize[@]}"
   -isystem "$torch/include/torch/csrc/api/include")
 # What to compile, a line each.
 compilations() {
-  local target=tests/fuzz/serialize_fuzz.cpp name
+  local target=tests/sharded_tensor/format/serialize_fuzz.cpp name
   echo "-c $target -o $out/serialize_fuzz.o"
   echo "-c $target -o $out/planted_fuzz.o -DTESSERA_PLANTED_FAULT"
   for name in $sources; do

@@ -7,10 +7,10 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
-#include "comm/call_cause.h"
+#include "comm/direct.h"
 #include "comm/engine/engine.h"
-#include "comm/pull.h"
-#include "comm/rank_guard.h"
+#include "comm/engine/guarded_rank.h"
+#include "comm/log/call_cause.h"
 #include "comm/wait_hooks.h"
 
 namespace tessera {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include <comm/strided_copy.h>
+#include <comm/call/strided_copy.h>
 #include <tessera/comm/communicator.h>
 
 namespace tessera::detail {

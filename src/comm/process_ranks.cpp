@@ -1,4 +1,4 @@
-#include "comm/engine/process/process_ranks.h"
+#include "comm/process_ranks.h"
 
 #include <dlfcn.h>
 
@@ -10,8 +10,8 @@
 #include <base/copy_bytes.h>
 #include <c10/util/Exception.h>
 
-#include "comm/engine/c10d/c10d_network.h"
-#include "comm/engine/threads.h"
+#include "comm/engine/c10d/c10d_transport.h"
+#include "comm/engine/threads/threads.h"
 
 namespace tessera::detail {
 namespace {

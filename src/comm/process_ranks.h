@@ -8,8 +8,8 @@
 
 #include <tessera/comm/world.h>
 
+#include "comm/engine/launch.h"
 #include "comm/engine/process/process_world.h"
-#include "comm/launch.h"
 
 namespace tessera::detail {
 

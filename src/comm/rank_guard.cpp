@@ -1,4 +1,4 @@
-#include "comm/rank_guard.h"
+#include "comm/engine/guarded_rank.h"
 
 #include <tessera/comm/world.h>
 
@@ -11,7 +11,7 @@
 
 #include "comm/engine/engine.h"
 #include "comm/engine/simulated/simulated_world.h"
-#include "comm/engine/threads.h"
+#include "comm/engine/threads/threads.h"
 
 namespace tessera {
 namespace {

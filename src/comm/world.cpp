@@ -8,11 +8,11 @@
 
 #include <c10/util/Exception.h>
 
-#include "comm/engine/process/process_ranks.h"
+#include "comm/engine/guarded_rank.h"
+#include "comm/engine/launch.h"
 #include "comm/engine/simulated/simulated_world.h"
-#include "comm/engine/threads.h"
-#include "comm/launch.h"
-#include "comm/rank_guard.h"
+#include "comm/engine/threads/threads.h"
+#include "comm/process_ranks.h"
 #include "comm/uncaught.h"
 
 namespace tessera {

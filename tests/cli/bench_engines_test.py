@@ -2,7 +2,7 @@
 """tessera bench comm and bench train, whose ranks are those of every engine: what
 they report, not how fast.
 
-    python3 tests/process/bench_engines_test.py
+    python3 tests/cli/bench_engines_test.py
 
 TESSERA_BIN names the folder of the programs; build/bin when unset.
 """

@@ -2,7 +2,7 @@
 """tessera bench redistribute and bench dispatch, whose ranks are threads: what they
 report, not how fast.
 
-    python3 tests/process/bench_threads_test.py
+    python3 tests/cli/bench_threads_test.py
 
 TESSERA_BIN names the folder of the programs; build/bin when unset.
 """

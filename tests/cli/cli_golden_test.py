@@ -2,8 +2,8 @@
 """What the tessera command prints: recorded outputs, the console blocks of its page,
 errors, help.
 
-    python3 tests/process/cli_golden_test.py            run the tests
-    python3 tests/process/cli_golden_test.py --refresh  write tests/golden/cli anew, and
+    python3 tests/cli/cli_golden_test.py            run the tests
+    python3 tests/cli/cli_golden_test.py --refresh  write tests/golden/cli anew, and
                                                         the console blocks of
                                                         docs/10_cli.md
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tessera run with ranks that are threads, and tessera doctor.
 
-    python3 tests/process/cli_run_and_doctor_test.py
+    python3 tests/cli/cli_run_and_doctor_test.py
 
 TESSERA_BIN names the folder of the programs; build/bin when unset.
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tessera show and tessera ops: what they say agrees with itself.
 
-    python3 tests/process/cli_show_and_ops_test.py
+    python3 tests/cli/cli_show_and_ops_test.py
 
 TESSERA_BIN names the folder of the programs; build/bin when unset.
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tessera demo: equal curves on every engine, what it shows, what it refuses.
 
-    python3 tests/process/demo_test.py
+    python3 tests/cli/demo_test.py
 
 TESSERA_BIN names the folder of the programs; build/bin when unset. What needs
 mpirun is skipped where there is none.

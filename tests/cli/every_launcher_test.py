@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One program under every launcher: tessera run with each engine, mpirun, torchrun.
 
-    python3 tests/process/every_launcher_test.py
+    python3 tests/cli/every_launcher_test.py
 
 TESSERA_BIN names the folder of the programs; build/bin when unset. What needs
 mpirun or torchrun is skipped, with a message, where they are not there.

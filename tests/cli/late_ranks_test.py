@@ -5,7 +5,7 @@ On every engine one rank of each pair makes its call 12 s after the other, which
 longer than any connection takes; all calls wait side by side. A rank is stopped for
 as long in the middle of a transfer. TESSERA_LONG: 25 s and 70 s as well.
 
-  TESSERA_BIN=build/bin tests/process/late_ranks_test.py
+  TESSERA_BIN=build/bin tests/cli/late_ranks_test.py
 """
 import concurrent.futures
 import os

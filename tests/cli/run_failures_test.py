@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What tessera run says and does when a rank, or a job, fails.
 
-    python3 tests/process/run_failures_test.py
+    python3 tests/cli/run_failures_test.py
 
 TESSERA_BIN names the folder of the programs; build/bin when unset. What needs
 mpirun is skipped where there is none.

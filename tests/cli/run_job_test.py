@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A job under tessera run: what its ranks are told, where they listen, how it ends.
 
-    python3 tests/process/run_job_test.py
+    python3 tests/cli/run_job_test.py
 
 TESSERA_BIN names the folder of the programs; build/bin when unset. What needs
 mpirun is skipped where there is none.

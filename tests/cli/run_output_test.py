@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Output and input of programs under tessera run, on every engine.
 
-    python3 tests/process/run_output_test.py
+    python3 tests/cli/run_output_test.py
 
 TESSERA_BIN names the folder of the programs; build/bin when unset. What needs
 mpirun is skipped where there is none.

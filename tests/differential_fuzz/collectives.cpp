@@ -1,4 +1,4 @@
-#include "programs/collectives.h"
+#include "differential_fuzz/collectives.h"
 
 #include <algorithm>
 #include <array>

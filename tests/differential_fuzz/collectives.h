@@ -7,8 +7,8 @@
 
 #include <tessera/comm/device_mesh.h>
 
-#include "programs/data.h"
-#include "programs/program.h"
+#include "differential_fuzz/data.h"
+#include "differential_fuzz/program.h"
 
 namespace tessera::programs {
 

@@ -1,4 +1,4 @@
-#include "programs/data.h"
+#include "differential_fuzz/data.h"
 
 #include <algorithm>
 

@@ -10,7 +10,7 @@
 #include <tessera/comm/device_mesh.h>
 #include <tessera/layout/placement.h>
 
-#include "programs/program.h"
+#include "differential_fuzz/program.h"
 
 namespace tessera::programs {
 

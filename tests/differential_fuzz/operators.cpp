@@ -1,9 +1,9 @@
-#include "programs/operators.h"
+#include "differential_fuzz/operators.h"
 
 #include <ATen/ATen.h>
 #include <tessera/tensor/dtensor.h>
 
-#include "programs/data.h"
+#include "differential_fuzz/data.h"
 
 namespace tessera::programs {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "programs/program.h"
+#include "differential_fuzz/program.h"
 
 namespace tessera::programs {
 

@@ -1,4 +1,4 @@
-#include "programs/player.h"
+#include "differential_fuzz/player.h"
 
 #include <algorithm>
 #include <cstring>

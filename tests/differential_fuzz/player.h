@@ -10,9 +10,9 @@
 #include <ATen/core/Tensor.h>
 #include <tessera/comm/device_mesh.h>
 
-#include "programs/data.h"
-#include "programs/operators.h"
-#include "programs/program.h"
+#include "differential_fuzz/data.h"
+#include "differential_fuzz/operators.h"
+#include "differential_fuzz/program.h"
 
 namespace tessera::programs {
 

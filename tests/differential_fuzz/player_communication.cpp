@@ -4,8 +4,8 @@
 #include <tessera/sharded_tensor/sharding_spec.h>
 #include <tessera/tensor/dtensor.h>
 
-#include "programs/collectives.h"
-#include "programs/player.h"
+#include "differential_fuzz/collectives.h"
+#include "differential_fuzz/player.h"
 
 namespace tessera::programs {
 namespace {

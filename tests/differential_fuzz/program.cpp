@@ -1,4 +1,4 @@
-#include "programs/program.h"
+#include "differential_fuzz/program.h"
 
 #include <algorithm>
 #include <numeric>

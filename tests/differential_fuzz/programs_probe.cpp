@@ -18,7 +18,7 @@
 #include <c10/util/Exception.h>
 #include <tessera/comm/world.h>
 
-#include "programs/player.h"
+#include "differential_fuzz/player.h"
 
 namespace tessera::programs {
 namespace {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random programs come to the same bits on threads, MPI and Gloo.
 
-    python3 tests/programs/programs_test.py     300 programs on 4 ranks, 60 on 2 and 3
+    python3 tests/differential_fuzz/programs_test.py     300 programs on 4 ranks, 60 on 2 and 3
     TESSERA_LONG=1 ...                          2,000 on 4 ranks, 300 on 2 and 3
 
 A program is drawn from its seed and played by programs_probe once per engine;

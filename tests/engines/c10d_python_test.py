@@ -5,7 +5,7 @@ Starts 2 and 4 Python processes with a Gloo group each (a store in a private
 folder, no port), loads a probe library there and has it work over the world's
 group and over a smaller one; then torch.distributed must still work.
 
-  C10D_PROBE=.../libc10d_probe.so tests/process/c10d_python_test.py
+  C10D_PROBE=.../libc10d_probe.so tests/engines/c10d_python_test.py
 """
 import ctypes
 import os

@@ -4,7 +4,7 @@
 Checks that processes listen at loopback only, that a rank which does not start
 is named at the deadline, and that what went wrong is said.
 
-  TESSERA_BIN=build/bin tests/process/gloo_job_test.py
+  TESSERA_BIN=build/bin tests/engines/gloo_job_test.py
 """
 import os
 import pathlib

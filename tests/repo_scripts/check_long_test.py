@@ -32,7 +32,7 @@ class CheckLongTest(unittest.TestCase):
         self.fake("scripts/tidy.py", "echo 'tidy: 3 sources, of which 1 was known to be "
                   "clean, 0 findings, 0:01'")
         self.fake("build/bin/oracle_test", "exit 0")
-        self.write("tests/process/xla_jax_test.py", PYTHON.format("Ran 6 tests in 1 s"))
+        self.write("tests/layout/xla/xla_jax_test.py", PYTHON.format("Ran 6 tests in 1 s"))
         self.write("tests/plan/planted_bugs.py",
                    PYTHON.format("planted_bugs: 25 of 25 found"))
         subprocess.run(["git", "init", "-q"], cwd=self.folder, check=True)

@@ -1,7 +1,7 @@
 // Wrong answers that another implementation of sharded tensors gave, one test
 // each: gradients. Numbers are issues of github.com/pytorch/pytorch unless
 // another repository is named; "measured" were found by running it.
-#include <tensor/known_bugs/expect_plain.h>
+#include <upstream_regressions/expect_plain.h>
 
 namespace tessera {
 namespace {

@@ -2,7 +2,7 @@
 // each: uneven and empty shards. Numbers are issues of
 // github.com/pytorch/pytorch unless another repository is named; "measured"
 // were found by running it.
-#include <tensor/known_bugs/expect_plain.h>
+#include <upstream_regressions/expect_plain.h>
 
 #include <functional>
 

@@ -2,7 +2,7 @@
 // each: views, and what reads or writes by index. Numbers are issues of
 // github.com/pytorch/pytorch unless another repository is named; "measured"
 // were found by running it.
-#include <tensor/known_bugs/expect_plain.h>
+#include <upstream_regressions/expect_plain.h>
 
 namespace tessera {
 namespace {

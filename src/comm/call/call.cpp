@@ -1,4 +1,4 @@
-#include "comm/engine/call.h"
+#include "comm/call/call.h"
 
 #include <ostream>
 #include <utility>

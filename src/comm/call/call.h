@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <comm/strided_copy.h>
+#include <comm/call/strided_copy.h>
 #include <tessera/layout/placement.h>
 
 namespace tessera::detail {

@@ -7,8 +7,8 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
-#include "comm/engine/call.h"
-#include "comm/engine/reduce.h"
+#include "comm/call/call.h"
+#include "comm/call/reduce.h"
 
 namespace tessera::detail {
 namespace {

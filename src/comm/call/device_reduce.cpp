@@ -1,4 +1,4 @@
-#include "comm/engine/device_reduce.h"
+#include "comm/call/device_reduce.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -6,7 +6,7 @@
 #include <ATen/ops/minimum.h>
 #include <c10/util/Exception.h>
 
-#include "comm/engine/reduce.h"
+#include "comm/call/reduce.h"
 
 namespace tessera::detail {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "comm/engine/parts.h"
+#include "comm/call/shared_memory_collectives.h"
 
 namespace tessera::detail {
 

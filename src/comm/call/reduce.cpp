@@ -1,4 +1,4 @@
-#include "comm/engine/reduce.h"
+#include "comm/call/reduce.h"
 
 #include <algorithm>
 #include <type_traits>

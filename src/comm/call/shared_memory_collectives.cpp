@@ -1,4 +1,4 @@
-#include "comm/engine/parts.h"
+#include "comm/call/shared_memory_collectives.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,8 +7,8 @@
 
 #include "base/copy_bytes.h"
 #include "base/stream_copy.h"
-#include "comm/engine/device_reduce.h"
-#include "comm/engine/reduce.h"
+#include "comm/call/device_reduce.h"
+#include "comm/call/reduce.h"
 
 namespace tessera::detail {
 namespace {

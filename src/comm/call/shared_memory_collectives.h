@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "comm/engine/call.h"
+#include "comm/call/call.h"
 
 namespace tessera::detail {
 

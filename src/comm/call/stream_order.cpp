@@ -1,4 +1,4 @@
-#include "comm/engine/stream_order.h"
+#include "comm/call/stream_order.h"
 
 #include <algorithm>
 

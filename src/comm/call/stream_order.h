@@ -9,7 +9,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
-#include "comm/engine/parts.h"
+#include "comm/call/shared_memory_collectives.h"
 
 namespace tessera::detail {
 

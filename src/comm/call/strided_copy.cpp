@@ -1,4 +1,4 @@
-#include "comm/strided_copy.h"
+#include "comm/call/strided_copy.h"
 
 #include "base/copy_bytes.h"
 #include "base/stream_copy.h"

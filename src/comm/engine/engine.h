@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "comm/engine/call.h"
-#include "comm/engine/call_records.h"
-#include "comm/random_counters.h"
+#include "comm/call/call.h"
+#include "comm/engine/random_counters.h"
+#include "comm/log/call_records.h"
 
 namespace tessera::detail {
 

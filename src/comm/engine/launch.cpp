@@ -1,4 +1,4 @@
-#include "comm/launch.h"
+#include "comm/engine/launch.h"
 
 #include <charconv>
 #include <cstdlib>

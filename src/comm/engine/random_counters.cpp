@@ -1,4 +1,4 @@
-#include "comm/random_counters.h"
+#include "comm/engine/random_counters.h"
 
 #include <utility>
 

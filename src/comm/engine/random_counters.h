@@ -11,7 +11,7 @@
 
 #include <ATen/core/Generator.h>
 
-#include "comm/engine/call.h"
+#include "comm/call/call.h"
 
 namespace tessera::detail {
 

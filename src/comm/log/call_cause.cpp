@@ -1,4 +1,4 @@
-#include "comm/call_cause.h"
+#include "comm/log/call_cause.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include <comm/engine/call.h>
+#include <comm/call/call.h>
 #include <tessera/comm/comm_log.h>
 #include <tessera/comm/device_mesh.h>
 

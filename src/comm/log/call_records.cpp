@@ -1,4 +1,4 @@
-#include "comm/engine/call_records.h"
+#include "comm/log/call_records.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "base/text.h"
-#include "comm/call_cause.h"
+#include "comm/log/call_cause.h"
 
 namespace tessera::detail {
 

@@ -10,8 +10,8 @@
 
 #include <tessera/comm/comm_log.h>
 
-#include "comm/engine/call.h"
-#include "comm/engine/flight_recorder.h"
+#include "comm/call/call.h"
+#include "comm/log/flight_recorder.h"
 
 namespace tessera::detail {
 

@@ -1,4 +1,4 @@
-#include "comm/engine/flight_print.h"
+#include "comm/log/flight_print.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "base/escape.h"
-#include "comm/launch.h"
+#include "comm/engine/launch.h"
 
 namespace tessera::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/engine/flight_recorder.h"
+#include "comm/log/flight_recorder.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,9 +8,9 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include "comm/call_cause.h"
-#include "comm/engine/flight_print.h"
-#include "comm/engine/threads.h"
+#include "comm/engine/threads/threads.h"
+#include "comm/log/call_cause.h"
+#include "comm/log/flight_print.h"
 
 namespace tessera::detail {
 namespace {

@@ -21,7 +21,7 @@
 #include <c10/util/ApproximateClock.h>
 #include <tessera/comm/flight_recorder.h>
 
-#include "comm/engine/call.h"
+#include "comm/call/call.h"
 
 namespace tessera::detail {
 

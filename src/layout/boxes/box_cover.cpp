@@ -15,7 +15,7 @@
 // Places are visited in ascending order, and before the first place where f is
 // not 0 every difference is 0, so the first point without cancellation is the
 // row-major first x with f(x) != 0.
-#include "layout/box_cover.h"
+#include "layout/boxes/box_cover.h"
 
 #include <algorithm>
 

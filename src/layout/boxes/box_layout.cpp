@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "layout/arithmetic.h"
-#include "layout/box_cover.h"
+#include "layout/boxes/box_cover.h"
 
 namespace tessera {
 namespace {

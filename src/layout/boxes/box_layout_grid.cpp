@@ -13,7 +13,7 @@
 #include <tessera/layout/box_layout.h>
 
 #include "layout/arithmetic.h"
-#include "layout/device_kind.h"
+#include "layout/boxes/device_kind.h"
 
 namespace tessera {
 namespace {

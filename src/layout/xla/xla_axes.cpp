@@ -1,4 +1,4 @@
-#include "layout/xla_axes.h"
+#include "layout/xla/xla_axes.h"
 
 #include <algorithm>
 #include <optional>

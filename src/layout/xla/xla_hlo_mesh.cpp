@@ -6,8 +6,8 @@
 #include <tessera/layout/notation.h>
 #include <tessera/layout/xla.h>
 
-#include "layout/xla_axes.h"
-#include "layout/xla_hlo_text.h"
+#include "layout/xla/xla_axes.h"
+#include "layout/xla/xla_hlo_text.h"
 
 namespace tessera {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "base/text.h"
 #include "layout/arithmetic.h"
-#include "layout/xla_axes.h"
-#include "layout/xla_hlo_text.h"
+#include "layout/xla/xla_axes.h"
+#include "layout/xla/xla_hlo_text.h"
 
 namespace tessera {
 namespace {

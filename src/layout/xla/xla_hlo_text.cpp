@@ -1,4 +1,4 @@
-#include "layout/xla_hlo_text.h"
+#include "layout/xla/xla_hlo_text.h"
 
 #include <algorithm>
 #include <optional>

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "layout/cursor.h"
-#include "layout/xla_axes.h"
+#include "layout/xla/xla_axes.h"
 
 namespace tessera {
 namespace {

@@ -6,8 +6,8 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
-#include "plan/search.h"
-#include "plan/states.h"
+#include "plan/search/search.h"
+#include "plan/search/states.h"
 #include "plan/text.h"
 
 namespace tessera {

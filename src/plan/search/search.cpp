@@ -1,4 +1,4 @@
-#include "plan/search.h"
+#include "plan/search/search.h"
 
 #include <algorithm>
 #include <queue>
@@ -8,8 +8,8 @@
 #include <c10/util/Exception.h>
 #include <tessera/plan/exchange.h>
 
-#include "plan/states.h"
-#include "plan/transitions.h"
+#include "plan/search/states.h"
+#include "plan/search/transitions.h"
 
 namespace tessera::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "plan/states.h"
+#include "plan/search/states.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "plan/transitions.h"
+#include "plan/search/transitions.h"
 
 #include <algorithm>
 

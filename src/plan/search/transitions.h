@@ -5,7 +5,7 @@
 
 #include <tessera/plan/step.h>
 
-#include "plan/states.h"
+#include "plan/search/states.h"
 
 namespace tessera::detail {
 

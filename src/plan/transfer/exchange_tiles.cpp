@@ -1,4 +1,4 @@
-#include "plan/box_exchange.h"
+#include "plan/transfer/exchange_tiles.h"
 
 #include <algorithm>
 #include <set>

@@ -1,5 +1,5 @@
 // Named fields, written as bytes or as text: the description of a value
-// (value_fields.h) is one for both.
+// (encode_types.h) is one for both.
 //
 // Bytes have no names. Text is a first line "tessera 1 KIND", then "NAME VALUE"
 // per field; what is no printable ASCII stands as \xHH.
@@ -15,8 +15,8 @@
 #include <tessera/sharded_tensor/serialize.h>
 
 #include "base/escape.h"
-#include "sharded_tensor/choices.h"
-#include "sharded_tensor/codec.h"
+#include "sharded_tensor/format/codec.h"
+#include "sharded_tensor/spec/enum_codec.h"
 
 namespace tessera::sharded_tensor::format {
 

@@ -1,7 +1,7 @@
 #include <c10/util/Exception.h>
 
-#include "sharded_tensor/fields.h"
-#include "sharded_tensor/text_fields.h"
+#include "sharded_tensor/format/archive.h"
+#include "sharded_tensor/format/text_archive.h"
 
 namespace tessera::sharded_tensor::format {
 

@@ -1,4 +1,4 @@
-#include "sharded_tensor/codec.h"
+#include "sharded_tensor/format/codec.h"
 
 #include <c10/util/Exception.h>
 

@@ -2,8 +2,8 @@
 
 #include <c10/util/Exception.h>
 
-#include "sharded_tensor/spec_registry.h"
-#include "sharded_tensor/value_fields.h"
+#include "sharded_tensor/format/encode_types.h"
+#include "sharded_tensor/spec/spec_registry.h"
 
 namespace tessera::sharded_tensor::format {
 

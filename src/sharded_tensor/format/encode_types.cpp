@@ -1,8 +1,8 @@
-#include "sharded_tensor/value_fields.h"
+#include "sharded_tensor/format/encode_types.h"
 
 #include <c10/util/Exception.h>
 
-#include "sharded_tensor/shard_checks.h"
+#include "sharded_tensor/spec/shard_checks.h"
 
 namespace tessera::sharded_tensor::format {
 

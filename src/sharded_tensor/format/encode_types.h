@@ -2,7 +2,7 @@
 // ValueError; writing refuses what could not be read.
 #pragma once
 
-#include "sharded_tensor/fields.h"
+#include "sharded_tensor/format/archive.h"
 
 namespace tessera::sharded_tensor::format {
 

@@ -1,6 +1,6 @@
 #include <tessera/sharded_tensor/serialize.h>
 
-#include "sharded_tensor/value_fields.h"
+#include "sharded_tensor/format/encode_types.h"
 
 namespace tessera::sharded_tensor {
 

@@ -1,4 +1,4 @@
-#include "sharded_tensor/text_fields.h"
+#include "sharded_tensor/format/text_archive.h"
 
 #include <charconv>
 

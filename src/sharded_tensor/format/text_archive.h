@@ -2,7 +2,7 @@
 // is refused, so that equal values are equal texts.
 #pragma once
 
-#include "sharded_tensor/fields.h"
+#include "sharded_tensor/format/archive.h"
 
 namespace tessera::sharded_tensor::format {
 

@@ -1,12 +1,12 @@
 // What happens to a module's arguments and outputs.
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
-#include <sharded_tensor/agreement.h>
-#include <sharded_tensor/mesh_of.h>
-#include <sharded_tensor/module_path.h>
-#include <sharded_tensor/plain_gradient.h>
-#include <sharded_tensor/raise.h>
-#include <tensor/module_name.h>
+#include <comm/log/call_cause.h>
+#include <sharded_tensor/module/module_path.h>
+#include <sharded_tensor/module/plain_gradient.h>
+#include <sharded_tensor/spec/raise.h>
+#include <sharded_tensor/tensor/agreement.h>
+#include <sharded_tensor/tensor/infer_mesh.h>
+#include <tensor/api/module_name.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/notation.h>
 #include <tessera/sharded_tensor/create.h>

@@ -1,6 +1,6 @@
-#include <sharded_tensor/module_path.h>
+#include <sharded_tensor/module/module_path.h>
 
-#include <sharded_tensor/raise.h>
+#include <sharded_tensor/spec/raise.h>
 #include <tessera/comm/world.h>
 #include <torch/nn/modules/container/moduledict.h>
 #include <torch/nn/modules/container/modulelist.h>

@@ -5,7 +5,7 @@
 #include <string>
 
 #include <ATen/core/Tensor.h>
-#include <sharded_tensor/state.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/device_mesh.h>
 #include <tessera/layout/placement.h>
 #include <tessera/sharded_tensor/sharding_spec.h>

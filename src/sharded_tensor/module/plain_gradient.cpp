@@ -1,4 +1,4 @@
-#include <sharded_tensor/plain_gradient.h>
+#include <sharded_tensor/module/plain_gradient.h>
 
 #include <ATen/ops/alias.h>
 #include <ATen/ops/zeros.h>

@@ -1,11 +1,11 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
-#include <sharded_tensor/agreement.h>
-#include <sharded_tensor/mesh_of.h>
-#include <sharded_tensor/module_path.h>
-#include <sharded_tensor/parameter_plan.h>
-#include <tensor/in_place.h>
+#include <comm/log/call_cause.h>
+#include <sharded_tensor/module/module_path.h>
+#include <sharded_tensor/module/parameter_plan.h>
+#include <sharded_tensor/tensor/agreement.h>
+#include <sharded_tensor/tensor/infer_mesh.h>
+#include <tensor/api/in_place.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/notation.h>
 #include <tessera/sharded_tensor/shard_module.h>

@@ -5,10 +5,10 @@
 #include <functional>
 
 #include <c10/util/Exception.h>
-#include <sharded_tensor/codec.h>
-#include <sharded_tensor/holders.h>
-#include <sharded_tensor/module_path.h>
-#include <sharded_tensor/raise.h>
+#include <sharded_tensor/format/codec.h>
+#include <sharded_tensor/module/module_path.h>
+#include <sharded_tensor/module/tensor_members.h>
+#include <sharded_tensor/spec/raise.h>
 #include <tessera/comm/world.h>
 #include <torch/nn/module.h>
 

@@ -2,8 +2,8 @@
 #include <unordered_map>
 
 #include <c10/util/Exception.h>
-#include <sharded_tensor/ops/library.h>
-#include <sharded_tensor/state.h>
+#include <sharded_tensor/ops/builtin_ops.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 
 namespace tessera::detail {

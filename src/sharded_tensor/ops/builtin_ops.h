@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <tensor/bind_arguments.h>
+#include <tensor/inspect/bind_arguments.h>
 #include <tessera/sharded_tensor/ops.h>
 #include <tessera/tensor/dtensor.h>
 

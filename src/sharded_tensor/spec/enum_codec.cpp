@@ -1,6 +1,6 @@
-#include "sharded_tensor/choices.h"
+#include "sharded_tensor/spec/enum_codec.h"
 
-#include "comm/engine/call.h"
+#include "comm/call/call.h"
 
 namespace tessera::sharded_tensor::format {
 

@@ -3,7 +3,7 @@
 
 #include <tessera/sharded_tensor/sharding_spec.h>
 
-#include "sharded_tensor/shard_checks.h"
+#include "sharded_tensor/spec/shard_checks.h"
 
 namespace tessera::sharded_tensor {
 

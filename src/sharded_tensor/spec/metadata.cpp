@@ -8,8 +8,8 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "sharded_tensor/choices.h"
-#include "sharded_tensor/shard_checks.h"
+#include "sharded_tensor/spec/enum_codec.h"
+#include "sharded_tensor/spec/shard_checks.h"
 
 namespace tessera::sharded_tensor {
 

@@ -5,7 +5,7 @@
 
 #include <base/text.h>
 #include <c10/util/Exception.h>
-#include <sharded_tensor/placement_owner.h>
+#include <sharded_tensor/spec/placement_owner.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/remote_device.h>
 

@@ -1,4 +1,4 @@
-#include "sharded_tensor/shard_checks.h"
+#include "sharded_tensor/spec/shard_checks.h"
 
 #include <algorithm>
 #include <limits>

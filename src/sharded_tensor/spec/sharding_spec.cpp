@@ -7,8 +7,8 @@
 #include <tessera/layout/notation.h>
 
 #include "base/text.h"
-#include "sharded_tensor/shard_checks.h"
-#include "sharded_tensor/value_fields.h"
+#include "sharded_tensor/format/encode_types.h"
+#include "sharded_tensor/spec/shard_checks.h"
 
 namespace tessera::sharded_tensor {
 

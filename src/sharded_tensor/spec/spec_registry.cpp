@@ -1,4 +1,4 @@
-#include "sharded_tensor/spec_registry.h"
+#include "sharded_tensor/spec/spec_registry.h"
 
 #include <map>
 #include <mutex>

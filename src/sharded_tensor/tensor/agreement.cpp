@@ -1,4 +1,4 @@
-#include <sharded_tensor/agreement.h>
+#include <sharded_tensor/tensor/agreement.h>
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <base/copy_bytes.h>
 #include <base/hash.h>
-#include <comm/call_cause.h>
+#include <comm/log/call_cause.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/errors.h>
 

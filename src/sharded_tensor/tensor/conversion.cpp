@@ -3,10 +3,10 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
-#include <comm/call_cause.h>
-#include <sharded_tensor/devices.h>
-#include <sharded_tensor/mesh_of.h>
-#include <sharded_tensor/state.h>
+#include <comm/log/call_cause.h>
+#include <sharded_tensor/tensor/devices.h>
+#include <sharded_tensor/tensor/infer_mesh.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>

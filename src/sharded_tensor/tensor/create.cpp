@@ -1,8 +1,8 @@
 // Sharded tensors of given or random values.
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
-#include <sharded_tensor/random_fill.h>
-#include <sharded_tensor/state.h>
+#include <sharded_tensor/tensor/random_fill.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/create.h>
 

@@ -1,10 +1,10 @@
 // Sharded tensors in other dtypes and on other devices.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
-#include <sharded_tensor/agreement.h>
-#include <sharded_tensor/devices.h>
-#include <sharded_tensor/state.h>
+#include <comm/log/call_cause.h>
+#include <sharded_tensor/tensor/agreement.h>
+#include <sharded_tensor/tensor/devices.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 
 namespace tessera::detail {

@@ -1,13 +1,13 @@
-#include <sharded_tensor/move.h>
+#include <sharded_tensor/tensor/exchange_function.h>
 
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <comm/call_cause.h>
-#include <tensor/box_exchange.h>
-#include <tensor/torch_compat.h>
+#include <comm/log/call_cause.h>
+#include <tensor/move/box_exchange.h>
+#include <tensor/state/torch_compat.h>
 #include <tessera/comm/world.h>
 #include <torch/csrc/autograd/functions/utils.h>
 

@@ -1,10 +1,10 @@
-#include <sharded_tensor/mesh_of.h>
+#include <sharded_tensor/tensor/infer_mesh.h>
 
 #include <algorithm>
 #include <unordered_map>
 
 #include <base/hash.h>
-#include <layout/device_kind.h>
+#include <layout/boxes/device_kind.h>
 #include <tessera/comm/world.h>
 
 namespace tessera::detail {

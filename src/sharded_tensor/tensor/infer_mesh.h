@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include <sharded_tensor/state.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/device_mesh.h>
 #include <tessera/layout/layout.h>
 

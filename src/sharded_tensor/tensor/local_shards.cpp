@@ -6,10 +6,10 @@
 #include <ATen/ops/empty.h>
 #include <base/text.h>
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
-#include <sharded_tensor/agreement.h>
-#include <sharded_tensor/placement_owner.h>
-#include <sharded_tensor/state.h>
+#include <comm/log/call_cause.h>
+#include <sharded_tensor/spec/placement_owner.h>
+#include <sharded_tensor/tensor/agreement.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/create.h>
 #include <tessera/sharded_tensor/serialize.h>

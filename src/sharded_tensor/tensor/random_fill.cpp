@@ -1,10 +1,10 @@
-#include <sharded_tensor/random_fill.h>
+#include <sharded_tensor/tensor/random_fill.h>
 
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/Exception.h>
-#include <comm/random_counters.h>
-#include <tensor/random/fill.h>
-#include <tensor/random/words.h>
+#include <comm/engine/random_counters.h>
+#include <tensor/random/fill/fill.h>
+#include <tensor/random/philox/philox_blocks.h>
 #include <tessera/comm/world.h>
 
 namespace tessera::detail {

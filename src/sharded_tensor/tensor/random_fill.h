@@ -4,7 +4,7 @@
 #include <optional>
 
 #include <ATen/core/Generator.h>
-#include <tensor/random/distribution.h>
+#include <tensor/random/fill/distribution.h>
 #include <tessera/sharded_tensor/sharded_tensor.h>
 
 namespace tessera::detail {

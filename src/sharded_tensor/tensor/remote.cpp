@@ -8,10 +8,10 @@
 #include <unordered_map>
 
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
 #include <comm/engine/engine.h>
-#include <sharded_tensor/agreement.h>
-#include <sharded_tensor/state.h>
+#include <comm/log/call_cause.h>
+#include <sharded_tensor/tensor/agreement.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 
 namespace tessera::detail {

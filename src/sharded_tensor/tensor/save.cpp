@@ -8,8 +8,8 @@
 #include <ATen/ops/empty.h>
 #include <base/copy_bytes.h>
 #include <c10/util/Exception.h>
-#include <sharded_tensor/codec.h>
-#include <sharded_tensor/state.h>
+#include <sharded_tensor/format/codec.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/serialize.h>
 #include <tessera/sharded_tensor/sharded_tensor.h>

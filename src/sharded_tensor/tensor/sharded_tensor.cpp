@@ -6,7 +6,7 @@
 #include <ATen/WrapDimUtils.h>
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
-#include <sharded_tensor/state.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/conversion.h>
 

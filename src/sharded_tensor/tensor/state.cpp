@@ -1,4 +1,4 @@
-#include <sharded_tensor/state.h>
+#include <sharded_tensor/tensor/state.h>
 
 #include <algorithm>
 #include <typeinfo>
@@ -6,7 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <base/text.h>
 #include <c10/util/Exception.h>
-#include <sharded_tensor/placement_owner.h>
+#include <sharded_tensor/spec/placement_owner.h>
 #include <tessera/comm/world.h>
 
 namespace tessera::detail {

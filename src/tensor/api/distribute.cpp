@@ -8,13 +8,13 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
+#include <comm/log/call_cause.h>
 #include <comm/mesh_device.h>
-#include <tensor/in_place.h>
-#include <tensor/movement.h>
-#include <tensor/replication_check.h>
-#include <tensor/sharded_impl.h>
-#include <tensor/strides.h>
+#include <tensor/api/in_place.h>
+#include <tensor/checks/replication_check.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/state/strides.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera {

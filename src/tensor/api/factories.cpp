@@ -8,12 +8,12 @@
 #include <ATen/ops/logspace.h>
 #include <c10/util/Exception.h>
 #include <comm/mesh_device.h>
-#include <tensor/movement.h>
-#include <tensor/random/fill.h>
-#include <tensor/random/table.h>
-#include <tensor/random/words.h>
-#include <tensor/sharded_impl.h>
-#include <tensor/strides.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/random/fill/fill.h>
+#include <tensor/random/ops/table.h>
+#include <tensor/random/philox/philox_blocks.h>
+#include <tensor/state/strides.h>
 #include <tessera/tensor/dtensor.h>
 
 namespace tessera {

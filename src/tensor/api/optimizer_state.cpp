@@ -1,4 +1,4 @@
-#include <tensor/optimizer_state.h>
+#include <tensor/api/optimizer_state.h>
 
 #include <c10/util/Exception.h>
 #include <torch/optim/adagrad.h>

@@ -1,12 +1,12 @@
 #include <typeinfo>
 
 #include <ATen/ops/zeros.h>
-#include <comm/call_cause.h>
-#include <tensor/gradient_check.h>
-#include <tensor/leaf_gradient.h>
-#include <tensor/movement.h>
-#include <tensor/strict.h>
-#include <tensor/ways.h>
+#include <comm/log/call_cause.h>
+#include <tensor/autograd/leaf_gradient.h>
+#include <tensor/checks/gradient_check.h>
+#include <tensor/checks/strict_mode.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/run/run_decision.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>

@@ -1,4 +1,4 @@
-#include <tensor/local_gradient.h>
+#include <tensor/autograd/local_gradient.h>
 
 #include <c10/util/Exception.h>
 

@@ -1,15 +1,15 @@
-#include <tensor/decision.h>
+#include <tensor/call/decision.h>
 
 #include <algorithm>
 
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
-#include <tensor/decompositions.h>
-#include <tensor/local_views.h>
-#include <tensor/movement.h>
-#include <tensor/ruled_call.h>
-#include <tensor/strides.h>
-#include <tensor/ways.h>
+#include <tensor/call/decomposition.h>
+#include <tensor/call/rule_operands.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/run/local_views.h>
+#include <tensor/run/run_decision.h>
+#include <tensor/state/strides.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/machine_model.h>
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include <rules/choose.h>
-#include <tensor/local_kernels.h>
-#include <tensor/op_traits.h>
-#include <tensor/wrapper.h>
+#include <tensor/call/local_kernel.h>
+#include <tensor/call/op_traits.h>
+#include <tensor/impl/wrap.h>
 #include <tessera/plan/redistribute_plan.h>
 
 namespace tessera::detail {
@@ -74,7 +74,7 @@ class ResultForms {
 struct Decision {
   // What every call that was met before reads comes first.
 
-  /// Direct, and a kernel without a stack can run it: see typed_call.h.
+  /// Direct, and a kernel without a stack can run it: see typed_kernel.h.
   bool is_typed = false;
   /// No tensor moves and none changes its memory: see run_direct().
   bool is_direct = false;

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include <rules/rule_entry.h>
-#include <tensor/op_call.h>
+#include <tensor/call/op_call.h>
 
 namespace tessera::detail {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tensor/op_call.h>
+#include <tensor/call/op_call.h>
 #include <tessera/layout/layout.h>
 
 namespace tessera::detail {

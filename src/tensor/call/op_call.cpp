@@ -1,10 +1,10 @@
-#include <tensor/op_call.h>
+#include <tensor/call/op_call.h>
 
 #include <sstream>
 
 #include <c10/util/Exception.h>
-#include <tensor/dispatch.h>
-#include <tensor/sharded_impl.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/state/plain_is_replicated.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera::detail {

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <tensor/spec_fwd.h>
+#include <tensor/state/spec_fwd.h>
 
 namespace tessera::detail {
 

@@ -1,4 +1,4 @@
-#include <tensor/op_traits.h>
+#include <tensor/call/op_traits.h>
 
 #include <algorithm>
 #include <array>
@@ -8,9 +8,9 @@
 #include <utility>
 
 #include <ATen/core/enum_tag.h>
-#include <tensor/decompositions.h>
-#include <tensor/dispatch_cache.h>
-#include <tensor/random/table.h>
+#include <tensor/call/decomposition.h>
+#include <tensor/fast/decision_cache.h>
+#include <tensor/random/ops/table.h>
 
 namespace tessera::detail {
 

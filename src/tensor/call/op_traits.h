@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <rules/rule_entry.h>
-#include <tensor/op_call.h>
+#include <tensor/call/op_call.h>
 
 namespace tessera::detail {
 

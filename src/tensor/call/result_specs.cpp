@@ -1,8 +1,8 @@
 // The specs of results, from what this rank's part of a call returned.
 #include <c10/util/Exception.h>
-#include <tensor/decision.h>
-#include <tensor/strides.h>
-#include <tensor/wrapper.h>
+#include <tensor/call/decision.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/state/strides.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera::detail {

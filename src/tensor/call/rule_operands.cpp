@@ -1,10 +1,10 @@
-#include <tensor/ruled_call.h>
+#include <tensor/call/rule_operands.h>
 
 #include <algorithm>
 #include <limits>
 
 #include <c10/util/accumulate.h>
-#include <tensor/movement.h>
+#include <tensor/move/redistribute_shard.h>
 #include <tessera/tensor/machine_model.h>
 
 namespace tessera::detail {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <rules/choose.h>
-#include <tensor/decision.h>
+#include <tensor/call/decision.h>
 
 namespace tessera::detail {
 

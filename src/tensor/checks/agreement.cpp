@@ -1,4 +1,4 @@
-#include <tensor/agreement.h>
+#include <tensor/checks/agreement.h>
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <base/hash.h>
 #include <base/text.h>
 #include <c10/util/Exception.h>
-#include <tensor/replicas.h>
+#include <tensor/checks/replicas.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera::detail {

@@ -1,4 +1,4 @@
-#include <tensor/gradient_check.h>
+#include <tensor/checks/gradient_check.h>
 
 #include <cstdlib>
 #include <string_view>
@@ -6,9 +6,9 @@
 #include <base/text.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
-#include <tensor/replicas.h>
-#include <tensor/sharded_impl.h>
+#include <comm/log/call_cause.h>
+#include <tensor/checks/replicas.h>
+#include <tensor/impl/sharded_impl.h>
 #include <tessera/tensor/gradient_check.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>

@@ -1,4 +1,4 @@
-#include <tensor/replicas.h>
+#include <tensor/checks/replicas.h>
 
 #include <cmath>
 #include <cstring>

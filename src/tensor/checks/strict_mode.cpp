@@ -5,8 +5,8 @@
 
 #include <base/text.h>
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
-#include <tensor/strict.h>
+#include <comm/log/call_cause.h>
+#include <tensor/checks/strict_mode.h>
 
 namespace tessera {
 

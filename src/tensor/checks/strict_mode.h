@@ -1,7 +1,7 @@
 // Where calls are held against the StrictMode of their thread.
 #pragma once
 
-#include <tensor/decision.h>
+#include <tensor/call/decision.h>
 #include <tessera/tensor/strict_mode.h>
 
 namespace tessera::detail {

@@ -1,4 +1,4 @@
-#include <tensor/decompositions/cut_call.h>
+#include <tensor/decompositions/decomposed_call.h>
 
 #include <algorithm>
 #include <array>
@@ -8,10 +8,10 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <rules/rule_entry.h>
-#include <tensor/dry_run.h>
-#include <tensor/movement.h>
-#include <tensor/strict.h>
-#include <tensor/strides.h>
+#include <tensor/checks/strict_mode.h>
+#include <tensor/inspect/dry_run.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/state/strides.h>
 
 namespace tessera::detail {
 

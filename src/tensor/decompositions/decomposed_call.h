@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include <tensor/decision.h>
-#include <tensor/op_call.h>
-#include <tensor/ways.h>
+#include <tensor/call/decision.h>
+#include <tensor/call/op_call.h>
+#include <tensor/run/run_decision.h>
 
 namespace tessera::detail {
 

@@ -1,8 +1,8 @@
-#include <tensor/decompositions.h>
+#include <tensor/call/decomposition.h>
 
 #include <algorithm>
 
-#include <tensor/decompositions/families.h>
+#include <tensor/decompositions/table.h>
 
 namespace tessera::detail {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <tensor/decompositions.h>
+#include <tensor/call/decomposition.h>
 
 namespace tessera::detail {
 

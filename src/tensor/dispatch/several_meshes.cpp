@@ -1,11 +1,11 @@
-#include <tensor/several_meshes.h>
+#include <tensor/dispatch/several_meshes.h>
 
 #include <algorithm>
 #include <optional>
 #include <set>
 
 #include <c10/util/Exception.h>
-#include <tensor/sharded_impl.h>
+#include <tensor/impl/sharded_impl.h>
 #include <tessera/tensor/dtensor.h>
 
 namespace tessera::detail {

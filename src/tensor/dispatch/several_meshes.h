@@ -13,7 +13,7 @@
 
 #include <vector>
 
-#include <tensor/op_call.h>
+#include <tensor/call/op_call.h>
 #include <tessera/comm/device_mesh.h>
 
 namespace tessera::detail {

@@ -1,13 +1,13 @@
-#include <tensor/dispatch_cache.h>
+#include <tensor/fast/decision_cache.h>
 
 #include <pthread.h>
 
 #include <cstring>
 
 #include <c10/util/Exception.h>
-#include <tensor/replication_check.h>
-#include <tensor/ruled_call.h>
-#include <tensor/strides.h>
+#include <tensor/call/rule_operands.h>
+#include <tensor/checks/replication_check.h>
+#include <tensor/state/strides.h>
 
 namespace tessera::detail {
 

@@ -13,9 +13,9 @@
 #include <ATen/core/IListRef.h>
 #include <c10/core/AutogradState.h>
 #include <c10/util/SmallVector.h>
-#include <tensor/decision.h>
-#include <tensor/dispatch.h>
-#include <tensor/wrapper_parts.h>
+#include <tensor/call/decision.h>
+#include <tensor/state/plain_is_replicated.h>
+#include <tensor/state/wrapper_pools.h>
 
 namespace tessera::detail {
 
@@ -231,7 +231,7 @@ struct ThreadDispatch {
   int64_t typed_calls = 0;
   /// Set while calls are noted down instead of run.
   DryRun* dry_run = nullptr;
-  /// What is left of wrappers that died on this thread: see wrapper.h.
+  /// What is left of wrappers that died on this thread: see wrap.h.
   WrapperParts spare;
 
   /// Returns the traits of an operator, and forgets what is out of date.

@@ -9,7 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/SymIntArrayRef.h>
 #include <c10/util/SmallVector.h>
-#include <tensor/decision.h>
+#include <tensor/call/decision.h>
 
 namespace tessera::detail {
 

@@ -1,6 +1,6 @@
 // The short way of a call that was met before and moves nothing.
 #include <c10/util/SmallVector.h>
-#include <tensor/typed_call.h>
+#include <tensor/fast/typed_kernel.h>
 
 namespace tessera::detail {
 

@@ -1,4 +1,4 @@
-#include <tensor/typed_call.h>
+#include <tensor/fast/typed_kernel.h>
 
 #include <array>
 #include <functional>

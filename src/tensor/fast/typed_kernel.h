@@ -17,10 +17,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <tensor/dispatch.h>
-#include <tensor/dispatch_cache.h>
-#include <tensor/local_argument.h>
-#include <tensor/ways.h>
+#include <tensor/fast/decision_cache.h>
+#include <tensor/fast/local_argument.h>
+#include <tensor/run/run_decision.h>
+#include <tensor/state/plain_is_replicated.h>
 
 namespace tessera::detail {
 

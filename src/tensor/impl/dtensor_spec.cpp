@@ -4,8 +4,8 @@
 #include <unordered_map>
 
 #include <c10/util/Exception.h>
-#include <comm/engine/call.h>
-#include <tensor/strides.h>
+#include <comm/call/call.h>
+#include <tensor/state/strides.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera {

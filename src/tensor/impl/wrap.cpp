@@ -1,11 +1,11 @@
-#include <tensor/wrapper.h>
+#include <tensor/impl/wrap.h>
 
 #include <typeinfo>
 
 #include <c10/core/InferenceMode.h>
-#include <tensor/dispatch_cache.h>
-#include <tensor/parameter_use.h>
-#include <tensor/torch_compat.h>
+#include <tensor/fast/decision_cache.h>
+#include <tensor/state/torch_compat.h>
+#include <tensor/uses/parameter_use.h>
 
 namespace tessera::detail {
 

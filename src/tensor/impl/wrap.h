@@ -9,7 +9,7 @@
 #pragma once
 
 #include <c10/util/SmallVector.h>
-#include <tensor/sharded_impl.h>
+#include <tensor/impl/sharded_impl.h>
 
 namespace tessera::detail {
 

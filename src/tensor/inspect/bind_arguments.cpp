@@ -1,4 +1,4 @@
-#include <tensor/bind_arguments.h>
+#include <tensor/inspect/bind_arguments.h>
 
 #include <sstream>
 

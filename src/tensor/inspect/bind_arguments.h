@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <tensor/op_call.h>
+#include <tensor/call/op_call.h>
 
 namespace tessera::detail {
 

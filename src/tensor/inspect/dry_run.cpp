@@ -1,15 +1,15 @@
-#include <tensor/dry_run.h>
+#include <tensor/inspect/dry_run.h>
 
 #include <exception>
 #include <unordered_map>
 
 #include <ATen/ops/empty_like.h>
 #include <c10/util/Exception.h>
-#include <tensor/decompositions.h>
-#include <tensor/dispatch_cache.h>
-#include <tensor/random/table.h>
-#include <tensor/torch_compat.h>
-#include <tensor/ways.h>
+#include <tensor/call/decomposition.h>
+#include <tensor/fast/decision_cache.h>
+#include <tensor/random/ops/table.h>
+#include <tensor/run/run_decision.h>
+#include <tensor/state/torch_compat.h>
 #include <tessera/layout/notation.h>
 #include <torch/csrc/autograd/functions/utils.h>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <tensor/decision.h>
+#include <tensor/call/decision.h>
 
 namespace tessera::detail {
 

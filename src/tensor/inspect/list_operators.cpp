@@ -4,8 +4,8 @@
 #include <array>
 #include <string_view>
 
-#include <tensor/op_traits.h>
-#include <tensor/random/table.h>
+#include <tensor/call/op_traits.h>
+#include <tensor/random/ops/table.h>
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include <tensor/box_exchange.h>
+#include <tensor/move/box_exchange.h>
 
 #include <unordered_set>
 
@@ -6,11 +6,11 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/accumulate.h>
-#include <comm/engine/call.h>
-#include <comm/pull.h>
-#include <tensor/blocks.h>
-#include <tensor/box_moves.h>
-#include <tensor/step_label.h>
+#include <comm/call/call.h>
+#include <comm/direct.h>
+#include <tensor/move/box_moves.h>
+#include <tensor/move/cpu_block_cache.h>
+#include <tensor/move/step_label.h>
 #include <tessera/layout/notation.h>
 #include <tessera/plan/exchange.h>
 

@@ -1,4 +1,4 @@
-#include <tensor/box_moves.h>
+#include <tensor/move/box_moves.h>
 
 #include <unordered_map>
 #include <utility>

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include <plan/box_exchange.h>
-#include <tensor/pieces.h>
+#include <plan/transfer/exchange_tiles.h>
+#include <tensor/move/strided_copies.h>
 #include <tessera/comm/communicator.h>
 #include <tessera/layout/box_layout.h>
 

@@ -1,4 +1,4 @@
-#include <tensor/blocks.h>
+#include <tensor/move/cpu_block_cache.h>
 
 #include <algorithm>
 #include <cstdlib>

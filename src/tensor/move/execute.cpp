@@ -1,4 +1,4 @@
-#include <tensor/execute.h>
+#include <tensor/move/execute.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
@@ -6,10 +6,10 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/accumulate.h>
-#include <comm/pull.h>
-#include <tensor/blocks.h>
-#include <tensor/movement.h>
-#include <tensor/step_label.h>
+#include <comm/direct.h>
+#include <tensor/move/cpu_block_cache.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/move/step_label.h>
 
 namespace tessera::detail {
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include <ATen/core/Tensor.h>
-#include <tensor/prepared_plan.h>
+#include <tensor/move/prepared_plan.h>
 
 namespace tessera::detail {
 

@@ -3,9 +3,9 @@
 #include <unordered_map>
 
 #include <base/hash.h>
-#include <tensor/dispatch_cache.h>
-#include <tensor/prepared_plan.h>
-#include <tensor/strides.h>
+#include <tensor/fast/decision_cache.h>
+#include <tensor/move/prepared_plan.h>
+#include <tensor/state/strides.h>
 #include <tessera/tensor/machine_model.h>
 
 namespace tessera {

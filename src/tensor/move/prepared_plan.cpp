@@ -1,12 +1,12 @@
-#include <tensor/prepared_plan.h>
+#include <tensor/move/prepared_plan.h>
 
 #include <algorithm>
 #include <set>
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
-#include <comm/pull.h>
-#include <tensor/strides.h>
+#include <comm/direct.h>
+#include <tensor/state/strides.h>
 #include <tessera/plan/exchange.h>
 #include <tessera/tensor/dtensor_spec.h>
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include <tensor/pieces.h>
-#include <tensor/spec_fwd.h>
+#include <tensor/move/strided_copies.h>
+#include <tensor/state/spec_fwd.h>
 #include <tessera/comm/communicator.h>
 #include <tessera/plan/redistribute_plan.h>
 

@@ -1,11 +1,11 @@
-#include <tensor/movement.h>
+#include <tensor/move/redistribute_shard.h>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/accumulate.h>
-#include <tensor/execute.h>
-#include <tensor/pieces.h>
-#include <tensor/strides.h>
+#include <tensor/move/execute.h>
+#include <tensor/move/strided_copies.h>
+#include <tensor/state/strides.h>
 
 namespace tessera::detail {
 

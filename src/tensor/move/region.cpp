@@ -1,4 +1,4 @@
-#include <tensor/region.h>
+#include <tensor/move/region.h>
 
 namespace tessera::detail {
 

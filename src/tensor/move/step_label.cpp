@@ -1,7 +1,7 @@
-#include <tensor/step_label.h>
+#include <tensor/move/step_label.h>
 
 #include <c10/util/StringUtil.h>
-#include <comm/engine/call.h>
+#include <comm/call/call.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera::detail {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <c10/util/accumulate.h>
-#include <comm/call_cause.h>
+#include <comm/log/call_cause.h>
 #include <tessera/layout/box_layout.h>
 #include <tessera/plan/step.h>
 

@@ -1,4 +1,4 @@
-#include <tensor/pieces.h>
+#include <tensor/move/strided_copies.h>
 
 #include <algorithm>
 

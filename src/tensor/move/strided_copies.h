@@ -7,8 +7,8 @@
 //   segments 2:4 -> 0:2 and 4:6 -> 6:8, hence one piece of 2 x 2 elements
 #pragma once
 
-#include <comm/strided_copy.h>
-#include <tensor/region.h>
+#include <comm/call/strided_copy.h>
+#include <tensor/move/region.h>
 
 namespace tessera::detail {
 

@@ -1,4 +1,4 @@
-#include <tensor/sharded_impl.h>
+#include <tensor/impl/sharded_impl.h>
 
 #include <array>
 
@@ -6,10 +6,10 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
-#include <tensor/execute.h>
-#include <tensor/movement.h>
-#include <tensor/strides.h>
-#include <tensor/wrapper.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/move/execute.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/state/strides.h>
 
 namespace tessera::detail {
 

@@ -5,11 +5,11 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
-#include <tensor/decision.h>
-#include <tensor/movement.h>
-#include <tensor/strided_views.h>
-#include <tensor/strides.h>
-#include <tensor/ways.h>
+#include <tensor/call/decision.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/run/run_decision.h>
+#include <tensor/run/strided_views.h>
+#include <tensor/state/strides.h>
 
 namespace tessera::detail {
 

@@ -1,4 +1,4 @@
-#include <tensor/local_kernels.h>
+#include <tensor/call/local_kernel.h>
 
 #include <algorithm>
 #include <limits>
@@ -9,9 +9,9 @@
 #include <ATen/ops/sum.h>
 #include <c10/util/Exception.h>
 #include <rules/rule_entry.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/local_lookup.h>
-#include <tensor/local_views.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/run/local_lookup.h>
+#include <tensor/run/local_views.h>
 
 namespace tessera::detail {
 

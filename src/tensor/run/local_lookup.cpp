@@ -1,4 +1,4 @@
-#include <tensor/local_lookup.h>
+#include <tensor/run/local_lookup.h>
 
 #include <ATen/ops/_embedding_bag.h>
 #include <ATen/ops/add.h>

@@ -1,7 +1,7 @@
-// Local kernels of lookups and convolutions; see local_kernels.h.
+// Local kernels of lookups and convolutions; see local_kernel.h.
 #pragma once
 
-#include <tensor/local_kernels.h>
+#include <tensor/call/local_kernel.h>
 
 namespace tessera::detail {
 

@@ -1,4 +1,4 @@
-#include <tensor/local_views.h>
+#include <tensor/run/local_views.h>
 
 #include <ATen/ops/squeeze.h>
 

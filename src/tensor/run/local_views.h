@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <rules/rule_entry.h>
-#include <tensor/local_kernels.h>
+#include <tensor/call/local_kernel.h>
 
 namespace tessera::detail {
 

@@ -3,12 +3,12 @@
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
-#include <tensor/decision.h>
-#include <tensor/decompositions.h>
-#include <tensor/movement.h>
-#include <tensor/ruled_call.h>
-#include <tensor/strides.h>
-#include <tensor/ways.h>
+#include <tensor/call/decision.h>
+#include <tensor/call/decomposition.h>
+#include <tensor/call/rule_operands.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/run/run_decision.h>
+#include <tensor/state/strides.h>
 
 namespace tessera::detail {
 

@@ -1,7 +1,7 @@
 // The ways in which a call on sharded tensors can be run.
 #pragma once
 
-#include <tensor/decision.h>
+#include <tensor/call/decision.h>
 
 namespace tessera::detail {
 

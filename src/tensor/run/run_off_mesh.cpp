@@ -5,11 +5,11 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
-#include <tensor/decompositions.h>
-#include <tensor/movement.h>
-#include <tensor/random/table.h>
-#include <tensor/torch_compat.h>
-#include <tensor/ways.h>
+#include <tensor/call/decomposition.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/random/ops/table.h>
+#include <tensor/run/run_decision.h>
+#include <tensor/state/torch_compat.h>
 
 namespace tessera::detail {
 

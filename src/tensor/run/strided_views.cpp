@@ -1,11 +1,11 @@
-#include <tensor/strided_views.h>
+#include <tensor/run/strided_views.h>
 
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
-#include <tensor/movement.h>
-#include <tensor/strict.h>
-#include <tensor/ways.h>
+#include <tensor/checks/strict_mode.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/run/run_decision.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera::detail {

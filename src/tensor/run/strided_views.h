@@ -9,7 +9,7 @@
 // is a second tensor over the same shard, and nothing moves.
 #pragma once
 
-#include <tensor/op_call.h>
+#include <tensor/call/op_call.h>
 
 namespace tessera::detail {
 

@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include <ATen/core/Tensor.h>
-#include <tensor/spec_fwd.h>
+#include <tensor/state/spec_fwd.h>
 
 namespace tessera::detail {
 

@@ -1,4 +1,4 @@
-#include <tensor/strides.h>
+#include <tensor/state/strides.h>
 
 #include <algorithm>
 #include <numeric>

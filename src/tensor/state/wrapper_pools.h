@@ -3,7 +3,7 @@
 
 #include <c10/core/Storage.h>
 #include <c10/core/TensorImpl.h>
-#include <tensor/spare_parts.h>
+#include <tensor/state/object_pool.h>
 
 namespace tessera::detail {
 

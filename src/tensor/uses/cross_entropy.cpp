@@ -1,4 +1,4 @@
-#include <tensor/loss_parallel.h>
+#include <tensor/uses/cross_entropy.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
@@ -9,12 +9,12 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/dispatch.h>
-#include <tensor/dry_run.h>
-#include <tensor/op_call.h>
-#include <tensor/parameter_use.h>
-#include <tensor/sharded_impl.h>
+#include <tensor/call/op_call.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/inspect/dry_run.h>
+#include <tensor/state/plain_is_replicated.h>
+#include <tensor/uses/parameter_use.h>
 #include <tessera/layout/notation.h>
 #include <torch/csrc/autograd/custom_function.h>
 

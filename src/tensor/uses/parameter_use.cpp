@@ -1,4 +1,4 @@
-#include <tensor/parameter_use.h>
+#include <tensor/uses/parameter_use.h>
 
 #include <algorithm>
 #include <array>
@@ -7,12 +7,12 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
-#include <tensor/dispatch.h>
-#include <tensor/dry_run.h>
-#include <tensor/loss_parallel.h>
-#include <tensor/replication_check.h>
-#include <tensor/wrapper.h>
+#include <comm/log/call_cause.h>
+#include <tensor/checks/replication_check.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/inspect/dry_run.h>
+#include <tensor/state/plain_is_replicated.h>
+#include <tensor/uses/cross_entropy.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/graph_task.h>

@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include <tensor/op_call.h>
+#include <tensor/call/op_call.h>
 #include <tessera/layout/placement.h>
 
 namespace tessera::detail {

@@ -1,4 +1,4 @@
-#include <tensor/smoothed_loss.h>
+#include <tensor/uses/smoothed_loss.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
@@ -9,10 +9,10 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/dispatch.h>
-#include <tensor/movement.h>
-#include <tensor/sharded_impl.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/state/plain_is_replicated.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace tessera::detail {

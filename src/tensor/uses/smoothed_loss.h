@@ -7,7 +7,7 @@
 // would not: so both terms are one step here, whose gradient is.
 #pragma once
 
-#include <tensor/op_call.h>
+#include <tensor/call/op_call.h>
 
 namespace tessera::detail {
 

@@ -1,5 +1,5 @@
 // Who started this process, told from its environment.
-#include "comm/launch.h"
+#include "comm/engine/launch.h"
 
 #include <gtest/gtest.h>
 

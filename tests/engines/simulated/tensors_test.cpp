@@ -3,7 +3,7 @@
 #include <set>
 
 #include <harness/sharded_test.h>
-#include <sharded_tensor/family_test.h>
+#include <sharded_tensor/tensor/family_test.h>
 
 namespace tessera {
 namespace {

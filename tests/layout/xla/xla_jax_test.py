@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The sharding texts of `tessera show --xla` against those of JAX.
 
-    tests/process/xla_jax_test.py
+    tests/layout/xla/xla_jax_test.py
 
 Random layouts on up to 16 devices. What JAX says of the same sharding must agree:
   - the HloSharding that it prints (devices in the order of the mesh),

@@ -8,7 +8,7 @@
 #include <tessera/layout/xla.h>
 
 #include "layout/random_case.h"
-#include "layout/xla_reference.h"
+#include "layout/xla/xla_reference.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <queue>
 
-#include "plan/brute_force_world.h"
+#include "plan/search/brute_force_world.h"
 
 namespace tessera::brute_force {
 

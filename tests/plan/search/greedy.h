@@ -8,7 +8,7 @@
 
 #include <tessera/plan/cost.h>
 
-#include "plan/simulate.h"
+#include "plan/search/simulate.h"
 
 namespace tessera::greedy {
 

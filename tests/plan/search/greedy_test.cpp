@@ -7,7 +7,7 @@
 #include <tessera/plan/redistribute_plan.h>
 
 #include "plan/cases.h"
-#include "plan/greedy.h"
+#include "plan/search/greedy.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <tessera/plan/redistribute_plan.h>
 
 #include "plan/cases.h"
-#include "plan/simulate.h"
+#include "plan/search/simulate.h"
 
 namespace tessera {
 namespace {

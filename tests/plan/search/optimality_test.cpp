@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <tessera/plan/redistribute_plan.h>
 
-#include "plan/brute_force.h"
 #include "plan/cases.h"
+#include "plan/search/brute_force.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/cases.h"
-#include "plan/simulate.h"
+#include "plan/search/simulate.h"
 
 namespace tessera {
 namespace {

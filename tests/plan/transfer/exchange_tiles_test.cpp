@@ -5,8 +5,8 @@
 #include <tessera/layout/notation.h>
 #include <tessera/plan/exchange.h>
 
+#include "layout/boxes/random_tiling.h"
 #include "layout/expect_error.h"
-#include "layout/random_tiling.h"
 
 namespace tessera {
 namespace {

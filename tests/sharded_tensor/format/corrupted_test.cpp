@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "sharded_tensor/codec.h"
-#include "sharded_tensor/expect_torch_error.h"
-#include "sharded_tensor/saved_examples.h"
+#include "sharded_tensor/format/codec.h"
+#include "sharded_tensor/format/saved_examples.h"
+#include "sharded_tensor/spec/expect_torch_error.h"
 
 namespace tessera::sharded_tensor {
 namespace {

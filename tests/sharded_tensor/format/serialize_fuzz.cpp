@@ -15,8 +15,8 @@
 
 #include <c10/util/Exception.h>
 
-#include "sharded_tensor/codec.h"
-#include "sharded_tensor/saved_examples.h"
+#include "sharded_tensor/format/codec.h"
+#include "sharded_tensor/format/saved_examples.h"
 
 namespace {
 

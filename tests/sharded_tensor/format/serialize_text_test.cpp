@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <tessera/sharded_tensor/serialize.h>
 
-#include "sharded_tensor/expect_torch_error.h"
+#include "sharded_tensor/spec/expect_torch_error.h"
 
 namespace tessera::sharded_tensor {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <sharded_tensor/family_test.h>
+#include <sharded_tensor/tensor/family_test.h>
 #include <tessera/sharded_tensor/shard_module.h>
 
 namespace tessera::testing {

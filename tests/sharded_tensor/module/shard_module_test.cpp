@@ -1,5 +1,5 @@
 // Parameters, whole modules and what call objects do around them.
-#include <sharded_tensor/mlp.h>
+#include <sharded_tensor/module/mlp.h>
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include <sharded_tensor/mlp.h>
+#include <sharded_tensor/module/mlp.h>
 #include <tessera/sharded_tensor/sharded_optimizer.h>
 #include <tessera/sharded_tensor/state_dict.h>
 

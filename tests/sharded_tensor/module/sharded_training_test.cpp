@@ -1,6 +1,6 @@
 // A sharded net has the loss and the gradients of the plain one, and trains to
 // the same parameters, whatever the plan.
-#include <sharded_tensor/mlp.h>
+#include <sharded_tensor/module/mlp.h>
 
 namespace tessera {
 namespace {

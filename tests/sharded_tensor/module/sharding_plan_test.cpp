@@ -1,5 +1,5 @@
 // Plans: what is checked, what is replaced, which outputs they reach.
-#include <sharded_tensor/mlp.h>
+#include <sharded_tensor/module/mlp.h>
 
 namespace tessera {
 namespace {

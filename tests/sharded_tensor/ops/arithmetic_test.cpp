@@ -1,7 +1,7 @@
 // Elementwise operators on every kind of cut, with gradients.
 #include <limits>
 
-#include <sharded_tensor/ops_cuts.h>
+#include <sharded_tensor/ops/ops_placements.h>
 
 namespace tessera::testing {
 namespace {

@@ -1,7 +1,7 @@
 // Comparison: one answer on all ranks, whatever the cuts.
 #include <limits>
 
-#include <sharded_tensor/ops_cuts.h>
+#include <sharded_tensor/ops/ops_placements.h>
 
 namespace tessera::testing {
 namespace {

@@ -1,5 +1,5 @@
 // Copies: what is new, what is shared, what requires a gradient.
-#include <sharded_tensor/ops_cuts.h>
+#include <sharded_tensor/ops/ops_placements.h>
 
 namespace tessera::testing {
 namespace {

@@ -1,5 +1,5 @@
 // Which implementation a call finds, and what the general ways return.
-#include <sharded_tensor/ops_cuts.h>
+#include <sharded_tensor/ops/ops_placements.h>
 
 namespace tessera::testing {
 namespace {

@@ -1,5 +1,5 @@
 // Rows of sharded tables, looked up by ranks that have ids of their own.
-#include <sharded_tensor/ops_cuts.h>
+#include <sharded_tensor/ops/ops_placements.h>
 
 namespace tessera::testing {
 namespace {

@@ -1,5 +1,5 @@
 // Initialisation, and tensors like others.
-#include <sharded_tensor/ops_cuts.h>
+#include <sharded_tensor/ops/ops_placements.h>
 
 namespace tessera::testing {
 namespace {

@@ -1,5 +1,5 @@
 // Operators that need a mesh: values, gradients and how results are cut.
-#include <sharded_tensor/ops_cuts.h>
+#include <sharded_tensor/ops/ops_placements.h>
 
 namespace tessera::testing {
 namespace {

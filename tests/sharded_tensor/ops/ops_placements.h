@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <sharded_tensor/family_test.h>
+#include <sharded_tensor/tensor/family_test.h>
 #include <tessera/sharded_tensor/ops.h>
 
 namespace tessera::testing {

@@ -1,6 +1,6 @@
 // Specs of a user's own: cases of the original's test_sharded_tensor.py, by
 // their names there.
-#include <sharded_tensor/family_test.h>
+#include <sharded_tensor/tensor/family_test.h>
 
 namespace tessera::sharded_tensor {
 namespace {

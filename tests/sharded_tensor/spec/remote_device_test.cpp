@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sharded_tensor/expect_torch_error.h"
+#include "sharded_tensor/spec/expect_torch_error.h"
 
 namespace tessera::sharded_tensor {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "sharded_tensor/expect_torch_error.h"
-#include "sharded_tensor/grid_spec.h"
+#include "sharded_tensor/spec/expect_torch_error.h"
+#include "sharded_tensor/spec/grid_spec.h"
 
 namespace tessera::sharded_tensor {
 namespace {

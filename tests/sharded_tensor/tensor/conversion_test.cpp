@@ -1,5 +1,5 @@
 // Between ShardedTensor and at::Tensor with placements.
-#include <sharded_tensor/family_test.h>
+#include <sharded_tensor/tensor/family_test.h>
 
 namespace tessera::sharded_tensor {
 namespace {

@@ -1,6 +1,6 @@
 // Corners where ranks hold different things: copies, nothing, equal nothings,
 // other grad modes, other calls.
-#include <sharded_tensor/family_test.h>
+#include <sharded_tensor/tensor/family_test.h>
 #include <tessera/sharded_tensor/ops.h>
 #include <tessera/sharded_tensor/shard_module.h>
 

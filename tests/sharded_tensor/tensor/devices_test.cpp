@@ -1,7 +1,7 @@
 // Moves between devices and dtypes. Without a GPU the meta device stands for
 // one: what is checked of it are placements, not values.
-#include <sharded_tensor/devices.h>
-#include <sharded_tensor/family_test.h>
+#include <sharded_tensor/tensor/devices.h>
+#include <sharded_tensor/tensor/family_test.h>
 
 namespace tessera::sharded_tensor {
 namespace {

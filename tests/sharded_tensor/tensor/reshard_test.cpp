@@ -2,7 +2,7 @@
 #include <numeric>
 #include <random>
 
-#include <sharded_tensor/family_test.h>
+#include <sharded_tensor/tensor/family_test.h>
 
 namespace tessera::sharded_tensor {
 namespace {

@@ -1,7 +1,7 @@
 // A rank's part of a tensor as bytes, and back in the same place.
 #include <random>
 
-#include <sharded_tensor/family_test.h>
+#include <sharded_tensor/tensor/family_test.h>
 
 namespace tessera::sharded_tensor {
 namespace {

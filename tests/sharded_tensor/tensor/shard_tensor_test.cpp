@@ -1,6 +1,6 @@
 // Tensors cut into shards and gathered again: cases of the original's
 // test_sharded_tensor.py, by their names there.
-#include <sharded_tensor/family_test.h>
+#include <sharded_tensor/tensor/family_test.h>
 
 namespace tessera::sharded_tensor {
 namespace {

@@ -7,10 +7,10 @@
 #include <iostream>
 
 #include <c10/util/Exception.h>
-#include <tensor/dry_run.h>
-#include <tensor/json_call.h>
-#include <tensor/random/table.h>
-#include <tensor/ruled_call.h>
+#include <tensor/call/json_call.h>
+#include <tensor/call/rule_operands.h>
+#include <tensor/inspect/dry_run.h>
+#include <tensor/random/ops/table.h>
 #include <tessera/comm/world.h>
 #include <tessera/tensor/operators.h>
 

@@ -8,8 +8,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <tensor/strides.h>
-#include <tensor/ways.h>
+#include <tensor/run/run_decision.h>
+#include <tensor/state/strides.h>
 #include <tessera/layout/notation.h>
 #include <nlohmann/json.hpp>
 

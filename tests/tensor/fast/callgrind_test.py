@@ -2,8 +2,8 @@
 """Counts the instructions of cached calls on sharded tensors, by callgrind, and fails
 when they are more than tests/golden/dispatch_instructions.txt allows.
 
-    python3 tests/tensor/callgrind_test.py            test
-    python3 tests/tensor/callgrind_test.py --refresh  measure, and write the bounds anew
+    python3 tests/tensor/fast/callgrind_test.py            test
+    python3 tests/tensor/fast/callgrind_test.py --refresh  measure, and write the bounds anew
 
 TESSERA_BIN names the folder of the programs; build/bin when unset.
 """
@@ -27,8 +27,8 @@ LIMIT = 170  # seconds
 SKIPPED = 77
 HEADER = """\
 # Instructions that a cached call on sharded tensors takes beyond the plain one: what was
-# measured, and the most that tests/tensor/callgrind_test.py accepts.
-# Refresh: python3 tests/tensor/callgrind_test.py --refresh
+# measured, and the most that tests/tensor/fast/callgrind_test.py accepts.
+# Refresh: python3 tests/tensor/fast/callgrind_test.py --refresh
 """
 
 
@@ -96,7 +96,7 @@ def main():
         above += extra > most
     if above:
         print("make the calls cheaper; or, where the growth is worth it, accept it with\n"
-              "  python3 tests/tensor/callgrind_test.py --refresh")
+              "  python3 tests/tensor/fast/callgrind_test.py --refresh")
     return 1 if above else 0
 
 

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include <tensor/dispatch_cache.h>
+#include <tensor/fast/decision_cache.h>
 
 namespace tessera {
 namespace {

@@ -6,8 +6,8 @@
 #include <set>
 #include <thread>
 
-#include <tensor/dispatch_cache.h>
-#include <tensor/spare_parts.h>
+#include <tensor/fast/decision_cache.h>
+#include <tensor/state/object_pool.h>
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 // What a CommLog says of the calls that led to a collective.
 #include <harness/sharded_test.h>
-#include <tensor/comm_lines.h>
+#include <tensor/inspect/comm_lines.h>
 #include <tessera/comm/flight_recorder.h>
 
 #include <thread>

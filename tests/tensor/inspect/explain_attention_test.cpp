@@ -1,7 +1,7 @@
 // explain() of attention: what it says before a call is what a log has seen
 // after it, in every form that attention takes.
 #include <harness/sharded_test.h>
-#include <tensor/comm_lines.h>
+#include <tensor/inspect/comm_lines.h>
 
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>

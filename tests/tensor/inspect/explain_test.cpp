@@ -1,7 +1,7 @@
 // explain(): what it says before a call is what a log has seen after it.
 #include <harness/sharded_test.h>
 #include <layout/random_case.h>
-#include <tensor/comm_lines.h>
+#include <tensor/inspect/comm_lines.h>
 
 namespace tessera {
 namespace {

@@ -1,11 +1,11 @@
 // Exchanges between explicit tilings, against slices of the whole value. Data
 // has a distinct value per element; rerun a random case with TESSERA_SEED=n.
-#include <tensor/box_exchange.h>
+#include <tensor/move/box_exchange.h>
 
 #include <tessera/plan/exchange.h>
 
 #include "harness/sharded_test.h"
-#include "layout/random_tiling.h"
+#include "layout/boxes/random_tiling.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "plan/cases.h"
-#include "redistribute/by_definition.h"
+#include "tensor/move/by_definition.h"
 
 namespace tessera {
 namespace {

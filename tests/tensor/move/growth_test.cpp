@@ -1,7 +1,7 @@
 // Long runs leave nothing behind.
 #include <fstream>
 
-#include "redistribute/by_definition.h"
+#include "tensor/move/by_definition.h"
 
 namespace tessera {
 namespace {

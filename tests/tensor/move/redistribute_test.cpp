@@ -7,7 +7,7 @@
 #include <iostream>
 #include <limits>
 
-#include "redistribute/by_definition.h"
+#include "tensor/move/by_definition.h"
 
 namespace tessera {
 namespace {

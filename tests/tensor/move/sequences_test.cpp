@@ -6,7 +6,7 @@
 
 #include "layout/random_case.h"
 #include "plan/cases.h"
-#include "redistribute/by_definition.h"
+#include "tensor/move/by_definition.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
-#include <tensor/random_ops.h>
+#include <tensor/random/random_ops.h>
 #include <torch/library.h>
 
 namespace tessera {

@@ -3,9 +3,9 @@
 #include <limits>
 
 #include <ATen/Context.h>
-#include <tensor/random/fill.h>
-#include <tensor/random/words.h>
-#include <tensor/random_ops.h>
+#include <tensor/random/fill/fill.h>
+#include <tensor/random/philox/philox_blocks.h>
+#include <tensor/random/random_ops.h>
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <map>
 
 #include <plan/cases.h>
-#include <tensor/random_ops.h>
+#include <tensor/random/random_ops.h>
 
 namespace tessera {
 namespace {

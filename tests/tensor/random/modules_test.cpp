@@ -1,6 +1,6 @@
 // Random numbers as programs meet them: dropout in modules, its backward,
 // initialisation, attention, recurrent nets.
-#include <tensor/random_ops.h>
+#include <tensor/random/random_ops.h>
 
 namespace tessera {
 namespace {

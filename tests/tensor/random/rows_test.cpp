@@ -1,7 +1,7 @@
 // Random operators on rows of their tensors: multinomial samples cut rows where
 // they lie, with the numbers that it has on one rank.
 #include <harness/sharded_test.h>
-#include <tensor/comm_lines.h>
+#include <tensor/inspect/comm_lines.h>
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/engine/c10d/backend_wire.h"
+#include "comm/engine/c10d/backend_channel.h"
 
 #include <algorithm>
 #include <numeric>

@@ -6,7 +6,7 @@
 #include <c10/core/Device.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "comm/engine/process/wire.h"
+#include "comm/engine/process/transport.h"
 
 namespace tessera::detail {
 

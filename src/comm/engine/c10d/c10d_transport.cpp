@@ -8,7 +8,7 @@
 // the calls of all ranks. Without a store there is only the backend itself.
 // Smaller groups and messages are Gloo's in any case: splitting a backend needs
 // all its ranks, and a group is joined by its own ranks only.
-#include "comm/engine/c10d/c10d_network.h"
+#include "comm/engine/c10d/c10d_transport.h"
 
 #include <algorithm>
 #include <numeric>
@@ -21,10 +21,10 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "comm/engine/c10d/backend_wire.h"
-#include "comm/engine/c10d/gloo_wire.h"
-#include "comm/engine/c10d/job_store.h"
-#include "comm/engine/c10d/store_news.h"
+#include "comm/engine/c10d/backend_channel.h"
+#include "comm/engine/c10d/gloo_channel.h"
+#include "comm/engine/c10d/store/job_store.h"
+#include "comm/engine/c10d/store/store_events.h"
 
 namespace tessera::detail {
 namespace {

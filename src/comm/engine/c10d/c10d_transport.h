@@ -6,8 +6,8 @@
 
 #include <c10/util/intrusive_ptr.h>
 
-#include "comm/engine/process/wire.h"
-#include "comm/launch.h"
+#include "comm/engine/launch.h"
+#include "comm/engine/process/transport.h"
 
 namespace c10d {
 class ProcessGroup;

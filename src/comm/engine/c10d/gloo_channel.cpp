@@ -1,4 +1,4 @@
-#include "comm/engine/c10d/gloo_wire.h"
+#include "comm/engine/c10d/gloo_channel.h"
 
 #include <algorithm>
 #include <map>

@@ -14,7 +14,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "comm/engine/process/wire.h"
+#include "comm/engine/process/transport.h"
 
 namespace gloo::transport {
 class Device;

@@ -32,7 +32,7 @@
 #include <base/hash.h>
 
 #include "comm/engine/mpi/failed_ranks.h"
-#include "comm/engine/process/wire.h"
+#include "comm/engine/process/transport.h"
 
 namespace tessera::detail {
 namespace {

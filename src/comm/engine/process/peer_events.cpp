@@ -1,4 +1,4 @@
-#include "comm/engine/process/news.h"
+#include "comm/engine/process/peer_events.h"
 
 #include <iterator>
 #include <sstream>

@@ -3,8 +3,8 @@
 #include <numeric>
 #include <vector>
 
+#include "comm/call/reduce.h"
 #include "comm/engine/process/process_call.h"
-#include "comm/engine/reduce.h"
 
 namespace tessera::detail {
 namespace {

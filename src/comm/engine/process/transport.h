@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/engine/process/news.h"
+#include "comm/engine/process/peer_events.h"
 
 namespace tessera::detail {
 

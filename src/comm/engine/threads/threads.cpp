@@ -1,5 +1,5 @@
 // Ranks as threads: their world, their communicators, their start and end.
-#include "comm/engine/threads.h"
+#include "comm/engine/threads/threads.h"
 
 #include <algorithm>
 #include <thread>
@@ -13,7 +13,7 @@
 #include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 
-#include "comm/rank_guard.h"
+#include "comm/engine/guarded_rank.h"
 
 namespace tessera::detail {
 namespace {

@@ -24,8 +24,8 @@
 #include <tuple>
 #include <vector>
 
+#include "comm/call/stream_order.h"
 #include "comm/engine/engine.h"
-#include "comm/engine/stream_order.h"
 
 namespace tessera::detail {
 

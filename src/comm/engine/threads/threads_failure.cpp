@@ -5,7 +5,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "comm/engine/threads.h"
+#include "comm/engine/threads/threads.h"
 
 namespace tessera::detail {
 namespace {

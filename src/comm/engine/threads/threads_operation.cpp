@@ -4,7 +4,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
-#include "comm/engine/threads.h"
+#include "comm/engine/threads/threads.h"
 
 namespace tessera::detail {
 namespace {

@@ -1,9 +1,9 @@
 // equal(): shards are compared where they are, and the answers combined.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/decompositions/families.h>
-#include <tensor/movement.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/table.h>
+#include <tensor/move/redistribute_shard.h>
 
 namespace tessera::detail {
 

@@ -6,9 +6,9 @@
 
 #include <ATen/ExpandUtils.h>
 #include <c10/util/accumulate.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/decompositions/families.h>
-#include <tensor/movement.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/table.h>
+#include <tensor/move/redistribute_shard.h>
 
 namespace tessera::detail {
 

@@ -10,9 +10,9 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/decompositions/families.h>
-#include <tensor/movement.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/table.h>
+#include <tensor/move/redistribute_shard.h>
 
 namespace tessera::detail {
 

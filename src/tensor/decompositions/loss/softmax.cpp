@@ -6,8 +6,8 @@
 #include <ATen/ops/where.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/Exception.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/decompositions/families.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/table.h>
 
 namespace tessera::detail {
 

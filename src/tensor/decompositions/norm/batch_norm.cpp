@@ -10,10 +10,10 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/stack.h>
 #include <c10/util/accumulate.h>
-#include <tensor/decompositions/families.h>
-#include <tensor/decompositions/running_statistics.h>
-#include <tensor/movement.h>
-#include <tensor/strides.h>
+#include <tensor/decompositions/norm/running_statistics.h>
+#include <tensor/decompositions/table.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/state/strides.h>
 
 namespace tessera::detail {
 

@@ -5,9 +5,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <c10/util/accumulate.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/decompositions/families.h>
-#include <tensor/movement.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/table.h>
+#include <tensor/move/redistribute_shard.h>
 
 namespace tessera::detail {
 

@@ -2,8 +2,8 @@
 // small all_reduces, the two sums of the gradient by one.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/stack.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/decompositions/families.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/table.h>
 
 namespace tessera::detail {
 

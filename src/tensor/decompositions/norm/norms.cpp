@@ -8,9 +8,9 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/decompositions/families.h>
-#include <tensor/movement.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/table.h>
+#include <tensor/move/redistribute_shard.h>
 
 namespace tessera::detail {
 

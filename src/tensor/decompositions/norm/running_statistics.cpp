@@ -1,4 +1,4 @@
-#include <tensor/decompositions/running_statistics.h>
+#include <tensor/decompositions/norm/running_statistics.h>
 
 #include <ATen/ops/stack.h>
 

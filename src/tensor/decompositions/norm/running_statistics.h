@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include <tensor/decompositions/cut_call.h>
+#include <tensor/decompositions/decomposed_call.h>
 
 namespace tessera::detail {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include <ATen/TensorOperators.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/decompositions/families.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/table.h>
 
 namespace tessera::detail {
 

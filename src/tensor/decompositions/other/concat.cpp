@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include <ATen/ops/cat.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/decompositions/families.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/table.h>
 
 namespace tessera::detail {
 

@@ -4,10 +4,10 @@
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/zeros.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/decompositions/families.h>
+#include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/halo.h>
-#include <tensor/movement.h>
+#include <tensor/decompositions/table.h>
+#include <tensor/move/redistribute_shard.h>
 
 namespace tessera::detail {
 

@@ -14,8 +14,8 @@
 #include <ATen/ops/min.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <tensor/decompositions/cut_call.h>
-#include <tensor/decompositions/families.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/table.h>
 
 namespace tessera::detail {
 

@@ -1,4 +1,4 @@
-#include <tensor/random/distribution.h>
+#include <tensor/random/fill/distribution.h>
 
 #include <algorithm>
 #include <bit>
@@ -8,8 +8,8 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Half.h>
-#include <tensor/random/vector_math.h>
-#include <tensor/random/words.h>
+#include <tensor/random/philox/philox_blocks.h>
+#include <tensor/random/philox/vector_math.h>
 
 // Loops below are compiled twice where the second form pays; no fused
 // multiply-add in either, so both give the same bits.

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include <c10/core/ScalarType.h>
-#include <tensor/random/extent.h>
-#include <tensor/random/philox.h>
+#include <tensor/random/fill/index_ranges.h>
+#include <tensor/random/philox/philox.h>
 
 namespace tessera::detail {
 

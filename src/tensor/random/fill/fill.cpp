@@ -1,11 +1,11 @@
-#include <tensor/random/fill.h>
+#include <tensor/random/fill/fill.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
-#include <tensor/movement.h>
-#include <tensor/sharded_impl.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/redistribute_shard.h>
 
 namespace tessera::detail {
 

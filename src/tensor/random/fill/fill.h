@@ -3,8 +3,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <tensor/random/distribution.h>
-#include <tensor/random/extent.h>
+#include <tensor/random/fill/distribution.h>
+#include <tensor/random/fill/index_ranges.h>
 
 namespace tessera::detail {
 

@@ -15,7 +15,7 @@
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
-#include <tensor/random/fill.h>
+#include <tensor/random/fill/fill.h>
 
 namespace tessera::detail {
 

@@ -1,4 +1,4 @@
-#include <tensor/random/extent.h>
+#include <tensor/random/fill/index_ranges.h>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>

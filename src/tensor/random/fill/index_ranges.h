@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <tensor/region.h>
-#include <tensor/spec_fwd.h>
+#include <tensor/move/region.h>
+#include <tensor/state/spec_fwd.h>
 #include <tessera/layout/box.h>
 
 namespace tessera::detail {

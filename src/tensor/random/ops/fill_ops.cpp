@@ -4,8 +4,8 @@
 #include <limits>
 #include <optional>
 
-#include <tensor/random/random_call.h>
-#include <tensor/random/table.h>
+#include <tensor/random/ops/random_call.h>
+#include <tensor/random/ops/table.h>
 
 namespace tessera::detail {
 

@@ -1,9 +1,9 @@
 #include <tessera/tensor/random.h>
 
 #include <c10/util/Exception.h>
-#include <comm/random_counters.h>
-#include <tensor/dispatch.h>
-#include <tensor/random/plain.h>
+#include <comm/engine/random_counters.h>
+#include <tensor/random/ops/unsharded_random.h>
+#include <tensor/state/plain_is_replicated.h>
 #include <tessera/comm/world.h>
 
 namespace tessera {

@@ -1,8 +1,8 @@
-#include <tensor/random/random_call.h>
+#include <tensor/random/ops/random_call.h>
 
 #include <ATen/ops/empty_like.h>
-#include <tensor/random/plain.h>
-#include <tensor/sharded_impl.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/random/ops/unsharded_random.h>
 
 namespace tessera::detail {
 

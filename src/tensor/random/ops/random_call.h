@@ -5,9 +5,9 @@
 #include <optional>
 #include <string_view>
 
-#include <tensor/op_call.h>
-#include <tensor/random/fill.h>
-#include <tensor/random/words.h>
+#include <tensor/call/op_call.h>
+#include <tensor/random/fill/fill.h>
+#include <tensor/random/philox/philox_blocks.h>
 
 namespace tessera::detail {
 

@@ -9,10 +9,10 @@
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/topk.h>
-#include <tensor/movement.h>
-#include <tensor/random/random_call.h>
-#include <tensor/random/table.h>
-#include <tensor/sharded_impl.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/random/ops/random_call.h>
+#include <tensor/random/ops/table.h>
 
 namespace tessera::detail {
 

@@ -5,11 +5,11 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
-#include <tensor/movement.h>
-#include <tensor/random/random_call.h>
-#include <tensor/random/reject.h>
-#include <tensor/random/table.h>
-#include <tensor/sharded_impl.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/random/ops/random_call.h>
+#include <tensor/random/ops/table.h>
+#include <tensor/random/philox/reject.h>
 
 namespace tessera::detail {
 

@@ -1,4 +1,4 @@
-#include <tensor/random/table.h>
+#include <tensor/random/ops/table.h>
 
 #include <limits>
 #include <string_view>
@@ -9,11 +9,11 @@
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
-#include <tensor/decision.h>
-#include <tensor/movement.h>
-#include <tensor/random/plain.h>
-#include <tensor/random/random_call.h>
-#include <tensor/ways.h>
+#include <tensor/call/decision.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/random/ops/random_call.h>
+#include <tensor/random/ops/unsharded_random.h>
+#include <tensor/run/run_decision.h>
 
 namespace tessera::detail {
 

@@ -3,9 +3,9 @@
 
 #include <optional>
 
-#include <tensor/op_traits.h>
-#include <tensor/random/philox.h>
-#include <tensor/spec_fwd.h>
+#include <tensor/call/op_traits.h>
+#include <tensor/random/philox/philox.h>
+#include <tensor/state/spec_fwd.h>
 
 namespace tessera::detail {
 

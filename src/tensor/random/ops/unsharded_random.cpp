@@ -1,11 +1,11 @@
-#include <tensor/random/plain.h>
+#include <tensor/random/ops/unsharded_random.h>
 
 #include <vector>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/enum_tag.h>
-#include <tensor/random/random_call.h>
-#include <tensor/random/table.h>
+#include <tensor/random/ops/random_call.h>
+#include <tensor/random/ops/table.h>
 #include <tessera/comm/device_mesh.h>
 
 namespace tessera::detail {

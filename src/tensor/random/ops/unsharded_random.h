@@ -12,9 +12,9 @@
 #include <memory>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <comm/random_counters.h>
-#include <tensor/op_call.h>
-#include <tensor/torch_compat.h>
+#include <comm/engine/random_counters.h>
+#include <tensor/call/op_call.h>
+#include <tensor/state/torch_compat.h>
 
 namespace tessera::detail {
 

@@ -1,4 +1,4 @@
-#include <tensor/random/words.h>
+#include <tensor/random/philox/philox_blocks.h>
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define TESSERA_PHILOX_AVX2 1

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include <comm/random_counters.h>
-#include <tensor/random/philox.h>
+#include <comm/engine/random_counters.h>
+#include <tensor/random/philox/philox.h>
 
 namespace tessera::detail {
 

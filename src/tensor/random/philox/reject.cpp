@@ -1,10 +1,10 @@
-#include <tensor/random/reject.h>
+#include <tensor/random/philox/reject.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include <tensor/random/vector_math.h>
+#include <tensor/random/philox/vector_math.h>
 
 namespace tessera::detail {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include <tensor/random/philox.h>
+#include <tensor/random/philox/philox.h>
 
 namespace tessera::detail {
 

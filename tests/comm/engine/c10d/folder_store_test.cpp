@@ -1,5 +1,5 @@
 // A store in a folder.
-#include "comm/engine/c10d/folder_store.h"
+#include "comm/engine/c10d/store/folder_store.h"
 
 #include <gtest/gtest.h>
 

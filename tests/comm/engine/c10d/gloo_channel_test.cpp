@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "comm/engine/c10d/gloo_wire.h"
+#include "comm/engine/c10d/gloo_channel.h"
 #include "comm/expect_error.h"
 
 namespace tessera::detail {

@@ -16,7 +16,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "c10d/plain_backend.h"
+#include "comm/engine/c10d/plain_backend.h"
 #include "comm/expect_error.h"
 
 namespace tessera::testing {

@@ -1,5 +1,5 @@
 // Where the ranks of a job meet, from the variables of its launcher.
-#include "comm/engine/c10d/meeting_point.h"
+#include "comm/engine/c10d/store/meeting_point.h"
 
 #include <gtest/gtest.h>
 

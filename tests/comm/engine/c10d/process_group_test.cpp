@@ -13,7 +13,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
-#include "c10d/group_ranks.h"
+#include "comm/engine/c10d/group_ranks.h"
 
 namespace tessera {
 namespace {

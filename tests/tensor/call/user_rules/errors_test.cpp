@@ -1,6 +1,6 @@
 // Errors of a user's rules: texts that cannot be read, a second entry of one
 // name, rules that do not fit the call.
-#include <tensor/user_rules/own_operators.h>
+#include <tensor/call/user_rules/own_operators.h>
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 // Rules of a user's own operators in every form, added and removed while the
 // program runs.
-#include <tensor/user_rules/own_operators.h>
+#include <tensor/call/user_rules/own_operators.h>
 
 namespace tessera {
 namespace {

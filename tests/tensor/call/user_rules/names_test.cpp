@@ -1,6 +1,6 @@
 // Which operators a user's rule serves: variants, overloads, and the name it is
 // listed and removed by.
-#include <tensor/user_rules/own_operators.h>
+#include <tensor/call/user_rules/own_operators.h>
 
 namespace tessera {
 namespace {

@@ -1,5 +1,5 @@
 // What is kept about a call never answers for one with other dims or flags.
-#include <tensor/decision_cache/call_variants.h>
+#include <tensor/fast/decision_cache/call_variants.h>
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 // What is kept about a call never answers for one with other indices, strings,
 // formats or dtypes, or with None in another place.
-#include <tensor/decision_cache/call_variants.h>
+#include <tensor/fast/decision_cache/call_variants.h>
 
 namespace tessera {
 namespace {

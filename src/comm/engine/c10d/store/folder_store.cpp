@@ -1,4 +1,4 @@
-#include "comm/engine/c10d/folder_store.h"
+#include "comm/engine/c10d/store/folder_store.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-#include "comm/engine/c10d/job_store.h"
+#include "comm/engine/c10d/store/job_store.h"
 
 #include <netdb.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "comm/engine/c10d/folder_store.h"
+#include "comm/engine/c10d/store/folder_store.h"
 
 namespace tessera::detail {
 namespace {

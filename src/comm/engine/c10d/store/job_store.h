@@ -3,8 +3,8 @@
 
 #include <chrono>
 
-#include "comm/engine/c10d/gloo_wire.h"
-#include "comm/engine/c10d/meeting_point.h"
+#include "comm/engine/c10d/gloo_channel.h"
+#include "comm/engine/c10d/store/meeting_point.h"
 
 namespace tessera::detail {
 

@@ -1,4 +1,4 @@
-#include "comm/engine/c10d/joining_store.h"
+#include "comm/engine/c10d/store/joining_store.h"
 
 #include <algorithm>
 #include <thread>

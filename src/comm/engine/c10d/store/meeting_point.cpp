@@ -1,4 +1,4 @@
-#include "comm/engine/c10d/meeting_point.h"
+#include "comm/engine/c10d/store/meeting_point.h"
 
 #include <charconv>
 

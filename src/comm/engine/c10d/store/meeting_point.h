@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "comm/launch.h"
+#include "comm/engine/launch.h"
 
 namespace tessera::detail {
 

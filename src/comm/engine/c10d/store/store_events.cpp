@@ -1,4 +1,4 @@
-#include "comm/engine/c10d/store_news.h"
+#include "comm/engine/c10d/store/store_events.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -15,8 +15,8 @@
 #include <set>
 #include <vector>
 
-#include "comm/engine/c10d/gloo_wire.h"
-#include "comm/engine/process/wire.h"
+#include "comm/engine/c10d/gloo_channel.h"
+#include "comm/engine/process/transport.h"
 
 namespace tessera::detail {
 
