@@ -16,8 +16,9 @@ runs=${1:-1000000}
 seconds=${FUZZ_SECONDS:-1800}
 clang=${FUZZ_CLANG:-clang++-14}
 out=build-fuzz
-sources='remote_device metadata choices sharding_spec shard_checks infer_spec
-spec_registry codec byte_fields text_fields value_fields spec_fields serialize'
+sources='spec/remote_device spec/metadata spec/enum_codec spec/sharding_spec
+spec/shard_checks spec/infer_spec spec/spec_registry format/codec format/byte_archive
+format/text_archive format/encode_types format/encode_specs format/serialize'
 
 say() { echo "fuzz: $*" >&2; }
 has_fuzzer() {
@@ -59,7 +60,7 @@ compilations() {
   echo "-c $target -o $out/serialize_fuzz.o"
   echo "-c $target -o $out/planted_fuzz.o -DTESSERA_PLANTED_FAULT"
   for name in $sources; do
-    echo "-c src/sharded_tensor/$name.cpp -o $out/objects/$name.o"
+    echo "-c src/sharded_tensor/$name.cpp -o $out/objects/${name##*/}.o"
   done
 }
 say "compiling $(compilations | wc -l) sources"

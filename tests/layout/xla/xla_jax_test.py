@@ -22,7 +22,7 @@ import subprocess
 import sys
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BIN = pathlib.Path(os.environ.get("TESSERA_BIN", ROOT / "build" / "bin"))
 VENV = ROOT / "build" / "jax-venv"
 JAX = "jax==0.10.2"  # the texts are read through names that JAX keeps private

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BIN = pathlib.Path(os.environ.get("TESSERA_BIN", ROOT / "build" / "bin"))
 GOLDEN = ROOT / "tests" / "golden" / "dispatch_instructions.txt"
 FUNCTIONS = ("count_plain", "count_sharded")
