@@ -11,6 +11,7 @@
 #include "comm/engine/engine.h"
 #include "comm/log/call_cause.h"
 #include "comm/log/call_records.h"
+#include "comm/this_rank.h"
 
 namespace tessera {
 

@@ -10,8 +10,8 @@
 #include <base/copy_bytes.h>
 #include <c10/util/Exception.h>
 
+#include "comm/call/rank_errors.h"
 #include "comm/engine/c10d/c10d_transport.h"
-#include "comm/engine/threads/threads.h"
 
 namespace tessera::detail {
 namespace {

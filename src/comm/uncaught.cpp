@@ -6,8 +6,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "comm/call/rank_errors.h"
 #include "comm/engine/launch.h"
-#include "comm/engine/threads/threads.h"
 
 namespace tessera::detail {
 namespace {

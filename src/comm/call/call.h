@@ -109,6 +109,9 @@ std::string describe(
 /// Prints "group {0, 2}", "group {0, 1, ..., 99; 100 ranks}".
 std::string describe_group(const std::vector<int64_t>& ranks);
 
+/// The calls of one collective by group rank, or a send and its receive.
+using Calls = std::vector<const CollectiveCall*>;
+
 /// Where a call is made; prints "all_gather on group {0, 2}, rank 2".
 struct CallSite {
   CallKind kind;
@@ -121,11 +124,6 @@ std::ostream& operator<<(std::ostream& out, const CallSite& site);
 
 /// Engines have tags of 30 bits, two for each of ours.
 inline constexpr int64_t kMaxTag = (int64_t{1} << 29) - 2;
-
-/// Checks what one rank can see: counts, dtypes, devices, contiguous outputs,
-/// memory shared by input and output, the reduce op. Makes the input contiguous
-/// and marks the output as written. Errors start with the site.
-void check_call(CollectiveCall& call, const CallSite& site);
 
 /// What two ranks of a group must agree on: one rank's call as another one sees
 /// it. A value without pointers, which may travel between processes.

@@ -7,7 +7,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
-#include "comm/call/call.h"
+#include "comm/call/check_call.h"
 #include "comm/call/reduce.h"
 
 namespace tessera::detail {

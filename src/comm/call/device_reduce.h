@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "comm/call/shared_memory_collectives.h"
+#include "comm/call/call.h"
 
 namespace tessera::detail {
 

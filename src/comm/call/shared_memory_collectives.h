@@ -11,9 +11,6 @@
 
 namespace tessera::detail {
 
-/// The calls of one collective by group rank, or a send and its receive.
-using Calls = std::vector<const CollectiveCall*>;
-
 /// Copies `count` elements between contiguous tensors of one dtype.
 void copy_run(
     const at::Tensor& dst, int64_t dst_begin, const at::Tensor& src,

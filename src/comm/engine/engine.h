@@ -102,8 +102,4 @@ class WorldImpl {
   std::shared_ptr<CallLogs> logs_ = std::make_shared<CallLogs>();
 };
 
-/// Returns the rank that this thread is, or belongs to; see init(). `call` is
-/// what errors begin with.
-std::shared_ptr<WorldImpl> this_rank(const char* call = "init");
-
 }  // namespace tessera::detail

@@ -21,9 +21,12 @@ class ThreadRanksRun {
 /// them, and that no RankGuard has made part of one, has no rank then.
 void check_no_thread_ranks(const char* call);
 
-/// Returns the rank that a RankGuard has made this thread part of, or null.
-const std::shared_ptr<WorldImpl>& guarded_rank();
-/// Returns a hash of the name of this thread's RankGuard; 0 without one.
-uint64_t guarded_thread();
+/// What the innermost RankGuard has made of this thread.
+struct Guarded {
+  std::shared_ptr<WorldImpl> rank;  // null without a guard
+  uint64_t thread = 0;              // a hash of the guard's name, else 0
+};
+/// Returns this thread's; a RankGuard exchanges it.
+Guarded& guarded();
 
 }  // namespace tessera::detail

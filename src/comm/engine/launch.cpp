@@ -5,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include <base/environment.h>
 #include <c10/util/Exception.h>
 
 namespace tessera::detail {
@@ -162,8 +163,7 @@ std::optional<Launch> read(const Source& source, const Environment& get) {
 }  // namespace
 
 std::string environment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? "" : value;
+  return base::environment(name);
 }
 
 std::optional<Launch> find_launch(const Environment& get) {

@@ -5,8 +5,6 @@
 #include <base/copy_bytes.h>
 #include <base/hash.h>
 
-#include "comm/engine/engine.h"
-
 namespace tessera::detail {
 
 namespace {
@@ -66,10 +64,6 @@ CauseFacts current_cause_facts() {
     length += more;
   });
   return facts;
-}
-
-void note_equal_shards() {
-  this_rank()->took_shards_for_equal.store(true, std::memory_order_relaxed);
 }
 
 CallLabel::CallLabel(

@@ -56,11 +56,6 @@ class CallCause {
 /// Returns what ranks compare of this thread's cause; nothing of none.
 CauseFacts current_cause_facts();
 
-/// Says that this rank has taken the shards of others to be as large as its
-/// own, without asking them: from now on errors of ranks that disagree on how
-/// much an operator communicates say so.
-void note_equal_shards();
-
 /// While it lives, ranks do not compare what leads to this thread's
 /// collectives: those that find out what each rank called.
 class Unlabelled {

@@ -14,8 +14,8 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
+#include "base/environment.h"
 #include "base/escape.h"
-#include "comm/engine/launch.h"
 
 namespace tessera::detail {
 namespace {
@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kVariable = "TESSERA_FLIGHT_RECORDER";
 
 std::string wanted_place() {
-  const std::string place = environment(kVariable);
+  const std::string place = base::environment(kVariable);
   return place == "0" ? "" : place == "1" ? "stderr" : place;
 }
 

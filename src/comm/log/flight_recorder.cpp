@@ -8,7 +8,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include "comm/engine/threads/threads.h"
+#include "comm/call/rank_errors.h"
 #include "comm/log/call_cause.h"
 #include "comm/log/flight_print.h"
 

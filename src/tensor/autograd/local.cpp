@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <comm/log/call_cause.h>
 #include <comm/mesh_device.h>
+#include <comm/this_rank.h>
 #include <tensor/autograd/local_gradient.h>
 #include <tensor/checks/agreement.h>
 #include <tensor/checks/gradient_check.h>

@@ -9,33 +9,16 @@
 // each other is free.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <vector>
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
-#include "comm/engine/process/transport.h"
-
-namespace gloo::transport {
-class Device;
-}  // namespace gloo::transport
+#include "comm/engine/c10d/gloo_mesh.h"
 
 namespace tessera::detail {
 
-using StorePtr = c10::intrusive_ptr<::c10d::Store>;
-using GlooDevices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
-
-/// Returns the device that listens at an interface ("eth0"); "" is loopback.
-GlooDevices gloo_devices(const std::string& interface);
-
-/// Joins `size` processes, each connected with each; does not wait for them.
-/// The store's keys belong to this wire alone. It must be closed.
-std::shared_ptr<Wire> make_gloo_mesh(
-    StorePtr store, GlooDevices devices, int64_t place, int64_t size);
-
-/// The same, where processes are connected when first needed: all by the first
-/// transfer, two by the first message between them, since the others need not
-/// come.
+/// Joins `size` processes as make_gloo_mesh() does, but connects them when
+/// first needed: all by the first transfer, two by the first message between
+/// them, since the others need not come.
 std::unique_ptr<Wire> make_gloo_wire(
     StorePtr store, GlooDevices devices, int64_t place, int64_t size);
 

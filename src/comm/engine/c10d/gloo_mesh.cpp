@@ -1,4 +1,3 @@
-#include "comm/engine/c10d/gloo_channel.h"
 
 #include <signal.h>
 
@@ -14,6 +13,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "comm/engine/c10d/gloo_mesh.h"
 #include "comm/engine/c10d/gloo_transfer.h"
 #include "comm/engine/c10d/store/joining_store.h"
 

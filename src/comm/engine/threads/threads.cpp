@@ -8,12 +8,11 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/ones.h>
-#include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 
 #include "comm/engine/guarded_rank.h"
+#include "comm/engine/rank_modes.h"
 
 namespace tessera::detail {
 namespace {
@@ -118,31 +117,6 @@ void rank_main(const RankStart& start, int64_t rank) {
 }
 
 }  // namespace
-
-RankModes::RankModes()
-    : backward_elsewhere_(
-          c10::AutogradState::get_tls_state().get_multithreading_enabled()),
-      views_replay_(
-          c10::AutogradState::get_tls_state().get_view_replay_enabled()),
-      keeps_casts_(at::autocast::is_autocast_cache_enabled()) {
-  c10::AutogradState& modes = c10::AutogradState::get_tls_state();
-  modes.set_multithreading_enabled(false);
-  modes.set_view_replay_enabled(true);
-  at::autocast::set_autocast_cache_enabled(false);
-}
-
-RankModes::~RankModes() {
-  c10::AutogradState& modes = c10::AutogradState::get_tls_state();
-  modes.set_multithreading_enabled(backward_elsewhere_);
-  modes.set_view_replay_enabled(views_replay_);
-  at::autocast::set_autocast_cache_enabled(keeps_casts_);
-}
-
-void set_intra_op_threads(int count) {
-  if (at::get_num_threads() != count) {
-    at::set_num_threads(count);
-  }
-}
 
 ThreadsWorld::ThreadsWorld(int64_t size, std::chrono::milliseconds deadline)
     : deadline_(deadline), ranks_(static_cast<size_t>(size)) {}

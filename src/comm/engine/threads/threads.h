@@ -203,39 +203,10 @@ class ThreadsRank : public WorldImpl {
 
 /// Prints "rank 2 returned from its body without making call 3".
 std::string left_text(const Operation& operation, int64_t rank);
-/// Returns the text of an exception, without a backtrace.
-std::string message_of(const std::exception_ptr& exception);
-/// Throws an exception again, with the rank that it left: "rank 2 of 4".
-[[noreturn]] void rethrow_with_rank(
-    const std::exception_ptr& exception, const std::string& who);
-/// Prints why a rank's call is refused while another thread of it waits in its
-/// group; both orders of the two calls would be right.
-std::string two_callers_text(const CollectiveCall& call, int64_t rank);
 /// Throws why a rank's call failed.
 [[noreturn]] void throw_failure(
     const CollectiveCall& call, const ThreadsGroup& group, int64_t rank,
     const std::string& reason);
-
-/// The modes of a rank's thread, while it lives: backward runs on that thread
-/// itself (one thread per device could not serve ranks that wait for each
-/// other), views replay, and autocast keeps no casts (it makes them under a
-/// lock of the process, where a rank that had to wait for another one would
-/// wait for ever).
-class RankModes {
- public:
-  RankModes();
-  ~RankModes();
-  RankModes(const RankModes&) = delete;
-  RankModes& operator=(const RankModes&) = delete;
-
- private:
-  bool backward_elsewhere_;
-  bool views_replay_;
-  bool keeps_casts_;
-};
-
-/// Sets how many threads LibTorch uses inside an operator of this thread.
-void set_intra_op_threads(int count);
 
 /// Returns the rank that this thread is, or null.
 const std::shared_ptr<ThreadsRank>& current_thread_rank();

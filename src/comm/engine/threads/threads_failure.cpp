@@ -5,6 +5,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "comm/call/rank_errors.h"
 #include "comm/engine/threads/threads.h"
 
 namespace tessera::detail {
@@ -46,26 +47,6 @@ std::string left_text(const Operation& operation, int64_t rank) {
   return "rank " + std::to_string(rank) +
          " returned from its body without making " + operation.label +
          "; every rank of a group must make the same calls in the same order";
-}
-
-std::string message_of(const std::exception_ptr& exception) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
-
-std::string two_callers_text(const CollectiveCall& call, int64_t rank) {
-  return c10::str(
-      "two threads of rank ", rank, " call at once: ", describe(call),
-      " while another thread waits in this group, so that their order would be "
-      "left to chance; call from one thread at a time, or from each in a group "
-      "of its own");
 }
 
 void throw_failure(
@@ -252,20 +233,6 @@ void ThreadsWorld::fail(int64_t rank, std::exception_ptr exception) {
   }
   flush_withdrawn(rank, failure_);
   wake_all();
-}
-
-void rethrow_with_rank(
-    const std::exception_ptr& exception, const std::string& who) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (c10::Error& error) {
-    error.add_context(who);
-    throw;
-  } catch (...) {
-    std::throw_with_nested(c10::Error(
-        {__func__, __FILE__, __LINE__},
-        who + " failed: " + message_of(std::current_exception())));
-  }
 }
 
 void ThreadsWorld::rethrow_failure() {

@@ -4,6 +4,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include "comm/call/rank_errors.h"
 #include "comm/engine/threads/threads.h"
 
 namespace tessera::detail {

@@ -3,8 +3,8 @@
 
 #include <chrono>
 
-#include "comm/engine/c10d/gloo_channel.h"
 #include "comm/engine/c10d/store/meeting_point.h"
+#include "comm/engine/c10d/store/store_ptr.h"
 
 namespace tessera::detail {
 

@@ -15,7 +15,7 @@
 #include <set>
 #include <vector>
 
-#include "comm/engine/c10d/gloo_channel.h"
+#include "comm/engine/c10d/store/store_ptr.h"
 #include "comm/engine/process/transport.h"
 
 namespace tessera::detail {
