@@ -122,3 +122,15 @@ ShardingSpecPtr read_sharding_spec(FieldReader& in) {
 }
 
 }  // namespace tessera::sharded_tensor::format
+
+namespace tessera::sharded_tensor {
+
+std::string ChunkShardingSpec::encode() const {
+  return format::encode_fields(*this);
+}
+
+std::string EnumerableShardingSpec::encode() const {
+  return format::encode_fields(*this);
+}
+
+}  // namespace tessera::sharded_tensor

@@ -7,7 +7,6 @@
 #include <tessera/layout/notation.h>
 
 #include "base/text.h"
-#include "sharded_tensor/format/encode_types.h"
 #include "sharded_tensor/spec/shard_checks.h"
 
 namespace tessera::sharded_tensor {
@@ -79,10 +78,6 @@ bool ChunkShardingSpec::equals(const ShardingSpec& other) const {
   return dim_ == that.dim_ && placements_ == that.placements_;
 }
 
-std::string ChunkShardingSpec::encode() const {
-  return format::encode_fields(*this);
-}
-
 EnumerableShardingSpec::EnumerableShardingSpec(
     std::vector<ShardMetadata> shards)
     : shards_(std::move(shards)) {
@@ -117,10 +112,6 @@ bool EnumerableShardingSpec::equals(const ShardingSpec& other) const {
          same_shards(
              shards_,
              static_cast<const EnumerableShardingSpec&>(other).shards_);
-}
-
-std::string EnumerableShardingSpec::encode() const {
-  return format::encode_fields(*this);
 }
 
 std::string to_string(const ShardingSpec& spec) {
