@@ -1,5 +1,3 @@
-#include "comm/engine/guarded_rank.h"
-
 #include <tessera/comm/world.h>
 
 #include <optional>
@@ -9,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "comm/engine/engine.h"
+#include "comm/engine/guarded_rank.h"
 #include "comm/engine/rank_modes.h"
 #include "comm/engine/simulated/simulated_world.h"
 #include "comm/engine/threads/threads.h"

@@ -1,4 +1,5 @@
-// What one rank can tell about its own call before anything moves.
+#include "comm/call/check_call.h"
+
 #include <numeric>
 
 #include <ATen/ops/contiguous.h>
@@ -7,7 +8,6 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
-#include "comm/call/check_call.h"
 #include "comm/call/reduce.h"
 
 namespace tessera::detail {

@@ -1,3 +1,4 @@
+#include "comm/engine/c10d/gloo_mesh.h"
 
 #include <signal.h>
 
@@ -13,7 +14,6 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "comm/engine/c10d/gloo_mesh.h"
 #include "comm/engine/c10d/gloo_transfer.h"
 #include "comm/engine/c10d/store/joining_store.h"
 
