@@ -4,7 +4,7 @@
 
 #include <oracle/execution.h>
 #include <tensor/call/decision.h>
-#include <tensor/run/local_views.h>
+#include <tensor/call/result_specs.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera::oracle {

@@ -13,7 +13,9 @@
 #include <tensor/api/in_place.h>
 #include <tensor/checks/replication_check.h>
 #include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
 #include <tensor/move/redistribute_shard.h>
+#include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 #include <tessera/layout/notation.h>
 

@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 #include <comm/mesh_device.h>
 #include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
 #include <tensor/move/redistribute_shard.h>
 #include <tensor/random/fill/fill.h>
 #include <tensor/random/ops/table.h>

@@ -1,12 +1,13 @@
+#include <tensor/autograd/leaf_gradient.h>
+
 #include <typeinfo>
 
 #include <ATen/ops/zeros.h>
 #include <comm/log/call_cause.h>
-#include <tensor/autograd/leaf_gradient.h>
 #include <tensor/checks/gradient_check.h>
 #include <tensor/checks/strict_mode.h>
-#include <tensor/move/redistribute_shard.h>
-#include <tensor/run/run_decision.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/state/replicated.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>

@@ -12,4 +12,7 @@ namespace tessera::detail {
 /// are, instead of summing them up; nothing ends that.
 void keep_addends(const at::Tensor& leaf, std::optional<int64_t> mesh_dim);
 
+/// Makes the gradient of a leaf arrive in the leaf's own placements.
+void watch_leaf(const at::Tensor& t);
+
 }  // namespace tessera::detail

@@ -1,19 +1,25 @@
 // from_local, to_local, redistribute, full_tensor as differentiable functions.
 // Each backward is written with these same functions, so derivatives of any
 // order exist.
+#include <tensor/autograd/local.h>
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <comm/log/call_cause.h>
 #include <comm/mesh_device.h>
 #include <comm/this_rank.h>
+#include <tensor/autograd/leaf_gradient.h>
 #include <tensor/autograd/local_gradient.h>
 #include <tensor/checks/agreement.h>
 #include <tensor/checks/gradient_check.h>
 #include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
 #include <tensor/move/execute.h>
+#include <tensor/move/plan_cache.h>
 #include <tensor/move/redistribute_shard.h>
-#include <tensor/run/run_decision.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 #include <tensor/state/torch_compat.h>
 #include <tessera/layout/notation.h>
@@ -319,7 +325,7 @@ at::Tensor moved(
   at::Tensor result = detail::wrap(shard, plan->target);
   if (!waits && !moving.is_settled()) {
     detail::moving_meta_of(result).pending =
-        std::make_shared<detail::PendingMove>(plan, std::move(moving));
+        std::make_shared<detail::PendingPlan>(plan, std::move(moving));
   }
   return result;
 }
@@ -442,6 +448,14 @@ at::Tensor full_tensor(
       ": this rank is outside the mesh and holds no part; ask on a rank of it");
   return to_local(
       redistribute(tensor, detail::replicated(spec.mesh())), options);
+}
+
+at::Tensor detail::as_replicated(
+    const at::Tensor& result, const DeviceMesh& mesh) {
+  if (!result.defined() || is_sharded(result)) {
+    return result;
+  }
+  return from_local(result, mesh, replicated(mesh));
 }
 
 }  // namespace tessera

@@ -44,6 +44,9 @@ struct OperandPlan {
   Placements target = {};
 };
 
+/// Returns the tensor of a plan; nullptr for None.
+const at::Tensor* tensor_at(const OpCall& call, const OperandPlan& plan);
+
 /// The placements of a result, and the global sizes of the dims that they cut.
 struct OutputPlan {
   Placements placements;
@@ -130,28 +133,6 @@ struct Decision {
 const Placements& placements_after(
     const Decision& decision, const OperandPlan& plan);
 
-/// Finds the form of a result, of which `local` is this rank's part. Throws
-/// where that part has not the shape that the decision gives it.
-const WrapperForm& find_form(
-    const Decision& decision, const c10::OperatorHandle& op, size_t result,
-    size_t element, const at::Tensor& local);
-/// Returns the same, mostly at once. The decision keeps it until its next
-/// result.
-inline const WrapperForm& form_of_result(
-    const Decision& decision, const c10::OperatorHandle& op, size_t result,
-    size_t element, const at::Tensor& local) {
-  const WrapperForm* known = decision.forms.find(result, element);
-  return known != nullptr && known->fits(local)
-             ? *known
-             : find_form(decision, op, result, element, local);
-}
-/// Returns the global shape of a result from the shape of this rank's part.
-std::vector<int64_t> result_shape(
-    const OutputPlan& output, c10::IntArrayRef local);
-/// Returns the strides of a result that is cut or Partial.
-std::vector<int64_t> result_strides(
-    const Decision& decision, const std::vector<int64_t>& shape);
-
 using DecisionPtr = std::shared_ptr<const Decision>;
 
 /// Decides a call; every rank decides alike.
@@ -163,56 +144,5 @@ void prepare_local_call(
     const Rule& rule, const RuleCall& call, const RuleChoice& choice,
     const MeshShape& mesh, const std::vector<int64_t>& coordinate,
     Decision& decision);
-
-/// A tensor that must be in other placements before the call can run.
-struct Move {
-  size_t argument;  // of the schema
-  SpecPtr source;
-  Placements target;
-  /// The argument is a view into a copy that a write made stale, and `source`
-  /// is the tensor that is copied again.
-  bool is_refresh = false;
-};
-
-/// The moves of a call, in the order in which they happen. Each function here
-/// foretells what the function that it names will communicate.
-class MoveList {
- public:
-  /// fresh_local(t)
-  void fresh(size_t argument, const at::Tensor& t);
-  /// replicated_value(t)
-  void value(size_t argument, const at::Tensor& t);
-  /// copy_of(t, target)
-  void copy(size_t argument, const at::Tensor& t, const Placements& target);
-  /// copy_of(meta, target)
-  void copy(size_t argument, const ShardedMeta& meta, const Placements& target);
-  /// move_shard(fresh_local(t), spec, target)
-  void shard(size_t argument, const at::Tensor& t, const Placements& target);
-  /// move_shard(...) of a result back to the placements of what is written
-  void back(size_t argument, const at::Tensor& t, const Placements& result);
-
-  const std::vector<Move>& moves() const { return moves_; }
-
- private:
-  void add(
-      size_t argument, const SpecPtr& source, const Placements& target,
-      bool is_refresh);
-  std::vector<Move> moves_;
-  std::unordered_set<const Copy*> refreshed_;
-};
-
-/// Returns what a decided call will move now.
-std::vector<Move> moves_of(
-    const OpCall& call, const OpTraits& traits, const Decision& decision);
-/// Tells whether ranks talk to each other in these moves.
-bool communicates(const std::vector<Move>& moves);
-
-/// Returns the plan that execution follows; prepares nothing.
-RedistributePlan plan_of(
-    const DTensorSpec& source, const DeviceMesh& mesh,
-    const Placements& placements);
-RedistributePlan plan_of(const Move& move);
-/// Tells whether ranks talk to each other in a step.
-bool communicates(const Step& step);
 
 }  // namespace tessera::detail

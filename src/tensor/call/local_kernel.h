@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <rules/rule_entry.h>
 #include <tensor/call/op_call.h>
 #include <tessera/layout/layout.h>
 
@@ -30,6 +31,13 @@ using LocalKernel = void (*)(const LocalCall&);
 void finish_local(const OpCall& call, const at::Tensor& result);
 
 /// Returns the kernel of a name; nullptr for "", which means the operator.
+/// Defined where the kernels are: see run/local_kernels.cpp.
 LocalKernel local_kernel(std::string_view name);
+
+/// Returns the kernel that shows a view of the shard at `coordinate` of a
+/// tensor that lies as `operand` says; nullptr for the operator itself.
+LocalKernel local_view_kernel(
+    const Rule& rule, const Layout& operand,
+    const std::vector<int64_t>& coordinate);
 
 }  // namespace tessera::detail

@@ -8,9 +8,7 @@
 #include <utility>
 
 #include <ATen/core/enum_tag.h>
-#include <tensor/call/decomposition.h>
-#include <tensor/fast/decision_cache.h>
-#include <tensor/random/ops/table.h>
+#include <tensor/state/thread_state.h>
 
 namespace tessera::detail {
 
@@ -140,17 +138,12 @@ OpTraits find_traits(const c10::OperatorHandle& op) {
       traits.arguments.begin(), traits.arguments.end(),
       [](const ArgumentTraits& one) { return one.read; });
   traits.is_random = op.hasTag(at::Tag::nondeterministic_seeded);
-  traits.decomposition = find_decomposition(op.operator_name());
+  find_kernels(op, traits);
   traits.rule = find_rule(rules(), op.schema(), overloads_of);
   mark_keyed(op.schema(), traits);
   traits.is_elementwise = traits.rule.rule != nullptr &&
                           traits.rule.rule->is_pointwise && !traits.is_random &&
                           returns_tensors(op.schema());
-  find_special(op.operator_name(), traits);
-  if (traits.is_random) {
-    traits.special = random_kernel(op);
-    traits.special_moves = random_moves(op);
-  }
   return traits;
 }
 
@@ -178,7 +171,7 @@ const OpTraits& TraitsCache::find_slowly(const c10::OperatorHandle& op) {
 }
 
 const OpTraits& traits_of(const c10::OperatorHandle& op) {
-  return ThreadDispatch::here().traits_of(op);
+  return ThreadState::here().find_traits(op);
 }
 
 }  // namespace tessera::detail

@@ -3,11 +3,13 @@
 
 #include <array>
 #include <atomic>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include <rules/rule_entry.h>
 #include <tensor/call/op_call.h>
+#include <tessera/layout/placement.h>
 
 namespace tessera::detail {
 
@@ -72,7 +74,23 @@ struct OpTraits {
   /// Gives the results their specs on ranks without data, where they are not
   /// those of a call of another kind.
   SpecialKernel special_outside = nullptr;
+  /// Of a random operator: tells whether the special kernel runs a call by
+  /// itself.
+  bool (*draws_by_itself)(const OpCall&, SpecialKernel) = nullptr;
+  /// Of a random operator: returns the placements of the results where they are
+  /// not those that its tensors have in common.
+  std::optional<Placements> (*drawn_placements)(const OpCall&) = nullptr;
+  /// Of a random operator: counts a call on a rank that holds none of its
+  /// tensors.
+  SpecialKernel skip_random = nullptr;
 };
+
+/// Tells whether the special kernel of an operator runs this call by itself.
+inline bool has_own_way(const OpCall& call, const OpTraits& traits) {
+  return traits.special != nullptr &&
+         (traits.draws_by_itself == nullptr ||
+          traits.draws_by_itself(call, traits.special));
+}
 
 /// The traits that a thread knows.
 class TraitsCache {
@@ -106,7 +124,9 @@ class TraitsCache {
 /// Returns the traits of an operator.
 const OpTraits& traits_of(const c10::OperatorHandle& op);
 
-/// Fills in the special kernel of an operator that no general way serves.
-void find_special(const c10::OperatorName& name, OpTraits& traits);
+/// Fills in the kernels of an operator that lie above: its decomposition, its
+/// special kernel, its random ones. is_random is set. Defined in
+/// dispatch/operator_tables.cpp, which knows all tables.
+void find_kernels(const c10::OperatorHandle& op, OpTraits& traits);
 
 }  // namespace tessera::detail

@@ -1,4 +1,6 @@
 // The specs of results, from what this rank's part of a call returned.
+#include <tensor/call/result_specs.h>
+
 #include <c10/util/Exception.h>
 #include <tensor/call/decision.h>
 #include <tensor/impl/wrap.h>

@@ -4,7 +4,8 @@
 #include <limits>
 
 #include <c10/util/accumulate.h>
-#include <tensor/move/redistribute_shard.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/state/replicated.h>
 #include <tessera/tensor/machine_model.h>
 
 namespace tessera::detail {
@@ -57,19 +58,6 @@ double price(
 }
 
 }  // namespace
-
-const at::Tensor* tensor_at(const OpCall& call, const OperandPlan& plan) {
-  const c10::IValue& value = call.argument(static_cast<size_t>(plan.argument));
-  if (value.isTensor()) {
-    return &value.toTensor();
-  }
-  if (value.isNone()) {
-    return nullptr;
-  }
-  const auto list = value.toListRef();
-  const c10::IValue& element = list[static_cast<size_t>(plan.element)];
-  return element.isTensor() ? &element.toTensor() : nullptr;
-}
 
 MoveCost move_cost(const DeviceMesh& mesh) {
   return [&mesh](

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include <rules/choose.h>
-#include <tensor/call/decision.h>
+#include <tensor/call/op_traits.h>
+#include <tensor/impl/sharded_impl.h>
 
 namespace tessera::detail {
 
@@ -42,9 +43,6 @@ void for_each_operand(const OpCall& call, const OpTraits& traits, F f) {
     }
   }
 }
-
-/// Returns the tensor of a plan; nullptr for None.
-const at::Tensor* tensor_at(const OpCall& call, const OperandPlan& plan);
 
 /// The price of moves along mesh dims of `mesh`, by this thread's machine
 /// model.

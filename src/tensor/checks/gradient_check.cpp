@@ -9,6 +9,7 @@
 #include <comm/log/call_cause.h>
 #include <tensor/checks/replicas.h>
 #include <tensor/impl/sharded_impl.h>
+#include <tensor/move/view_copies.h>
 #include <tessera/tensor/gradient_check.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>

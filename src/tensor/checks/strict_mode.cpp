@@ -6,6 +6,7 @@
 #include <base/text.h>
 #include <c10/util/Exception.h>
 #include <comm/log/call_cause.h>
+#include <tensor/call/moves.h>
 #include <tensor/checks/strict_mode.h>
 
 namespace tessera {

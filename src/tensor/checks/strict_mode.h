@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tensor/call/decision.h>
+#include <tensor/call/moves.h>
 #include <tessera/tensor/strict_mode.h>
 
 namespace tessera::detail {

@@ -8,9 +8,13 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <rules/rule_entry.h>
+#include <tensor/call/moves.h>
+#include <tensor/call/observer.h>
 #include <tensor/checks/strict_mode.h>
-#include <tensor/inspect/dry_run.h>
+#include <tensor/impl/sharded_impl.h>
 #include <tensor/move/redistribute_shard.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 
 namespace tessera::detail {
@@ -20,7 +24,8 @@ CutCall::CutCall(const OpCall& call)
       mesh_(*call.mesh()),
       device_(mesh_.device_type()),
       computes_(
-          mesh_.coordinate().has_value() && DryRun::current() == nullptr) {
+          mesh_.coordinate().has_value() &&
+          CallObserver::current() == nullptr) {
   bool found = false;
   call.for_each_argument_tensor([&](const at::Tensor& t) {
     if (is_sharded(t) && !found) {
@@ -91,8 +96,8 @@ at::Tensor CutCall::arranged(const at::Tensor& local, const DTensorSpec& spec) {
 }
 
 void CutCall::announce(const Move& move) const {
-  if (DryRun* dry = DryRun::current()) {
-    dry->add(move);
+  if (CallObserver* observer = CallObserver::current()) {
+    observer->add(move);
   } else if (is_strict()) {
     check_strict(call_, {move});
   }
@@ -258,52 +263,6 @@ std::vector<int64_t> lengths_along(
     lengths.push_back(total_length(layout.runs(dim, coordinate)));
   }
   return lengths;
-}
-
-namespace {
-
-struct IntegerBounds {
-  c10::ScalarType dtype;
-  int64_t smallest;
-  int64_t largest;
-};
-
-template <class T>
-constexpr IntegerBounds bounds_of(c10::ScalarType dtype) {
-  return {dtype, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()};
-}
-
-constexpr std::array kIntegerBounds{
-    bounds_of<uint8_t>(at::kByte), bounds_of<int8_t>(at::kChar),
-    bounds_of<int16_t>(at::kShort), bounds_of<int32_t>(at::kInt),
-    bounds_of<int64_t>(at::kLong)};
-
-/// Returns the bounds of an integer type, or nullptr.
-const IntegerBounds* find_bounds(c10::ScalarType dtype) {
-  const auto* found = std::find_if(
-      kIntegerBounds.begin(), kIntegerBounds.end(),
-      [dtype](const IntegerBounds& bounds) { return bounds.dtype == dtype; });
-  return found == kIntegerBounds.end() ? nullptr : found;
-}
-
-}  // namespace
-
-at::Scalar smallest_value(c10::ScalarType dtype) {
-  if (dtype == at::kBool) {
-    return false;
-  }
-  const IntegerBounds* bounds = find_bounds(dtype);
-  return bounds != nullptr ? at::Scalar(bounds->smallest)
-                           : -std::numeric_limits<double>::infinity();
-}
-
-at::Scalar largest_value(c10::ScalarType dtype) {
-  if (dtype == at::kBool) {
-    return true;
-  }
-  const IntegerBounds* bounds = find_bounds(dtype);
-  return bounds != nullptr ? at::Scalar(bounds->largest)
-                           : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace tessera::detail

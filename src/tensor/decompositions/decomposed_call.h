@@ -12,8 +12,11 @@
 #include <vector>
 
 #include <tensor/call/decision.h>
+#include <tensor/call/moves.h>
 #include <tensor/call/op_call.h>
-#include <tensor/run/run_decision.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/run/run_off_mesh.h>
+#include <tensor/state/value_limits.h>
 
 namespace tessera::detail {
 
@@ -163,10 +166,5 @@ at::Tensor positions(
 /// every coordinate of `m`.
 std::vector<int64_t> lengths_along(
     const Layout& layout, int64_t dim, int64_t m);
-
-/// Returns the largest and smallest values of a type, infinite where they can
-/// be.
-at::Scalar smallest_value(c10::ScalarType dtype);
-at::Scalar largest_value(c10::ScalarType dtype);
 
 }  // namespace tessera::detail

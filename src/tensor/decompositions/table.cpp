@@ -1,8 +1,6 @@
-#include <tensor/call/decomposition.h>
+#include <tensor/decompositions/table.h>
 
 #include <algorithm>
-
-#include <tensor/decompositions/table.h>
 
 namespace tessera::detail {
 

@@ -6,6 +6,8 @@
 
 #include <c10/util/Exception.h>
 #include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/move/view_copies.h>
 #include <tessera/tensor/dtensor.h>
 
 namespace tessera::detail {

@@ -10,6 +10,7 @@
 #include <c10/core/SymIntArrayRef.h>
 #include <c10/util/SmallVector.h>
 #include <tensor/call/decision.h>
+#include <tensor/impl/sharded_impl.h>
 
 namespace tessera::detail {
 

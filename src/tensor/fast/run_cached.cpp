@@ -1,6 +1,13 @@
 // The short way of a call that was met before and moves nothing.
+#include <tensor/fast/run_cached.h>
+
 #include <c10/util/SmallVector.h>
+#include <tensor/call/result_specs.h>
 #include <tensor/fast/typed_kernel.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/run/run_decision.h>
 
 namespace tessera::detail {
 

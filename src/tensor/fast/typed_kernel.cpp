@@ -4,6 +4,10 @@
 #include <functional>
 #include <string>
 
+#include <tensor/call/result_specs.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/state/dispatch_keys.h>
+
 namespace tessera::detail {
 
 namespace {

@@ -17,9 +17,14 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <tensor/fast/decision_cache.h>
+#include <tensor/autograd/leaf_gradient.h>
+#include <tensor/autograd/local.h>
 #include <tensor/fast/local_argument.h>
-#include <tensor/run/run_decision.h>
+#include <tensor/fast/thread_dispatch.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/state/dispatch_keys.h>
 #include <tensor/state/plain_is_replicated.h>
 
 namespace tessera::detail {
@@ -102,14 +107,14 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
       record_views();
     }
     if constexpr (std::is_same_v<R(A...), at::Tensor(const at::Tensor&)>) {
-      if (traits.shares_shard && mine.dry_run == nullptr) {
+      if (traits.shares_shard && mine.observer == nullptr) {
         mine.count_typed(1);
         watch(arguments...);
         return wrap_shared(arguments...);
       }
     }
     if (traits.special == nullptr && !traits.is_foreign &&
-        mine.dry_run == nullptr) {
+        mine.observer == nullptr) {
       CallKey key(op_.schema());
       add_all(key, traits, indices, arguments...);
       // Held, since a kernel that somebody registered for the shards' backend
@@ -209,10 +214,6 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
 /// The same for operators that ATen expresses by others.
 template <class Signature>
 class TypedComposite;
-
-// Its entry in the table of an operator that ATen decomposes is that
-// decomposition: no backend has this key.
-constexpr c10::DispatchKey kUnusedKey = c10::DispatchKey::PrivateUse2;
 
 template <class R, class... A>
 class TypedComposite<R(A...)> final : public c10::OperatorKernel {

@@ -7,16 +7,6 @@
 // change of spec or shard installs a new one, and in-place ops write into the
 // shard that is there.
 //
-// Note [Views of shards]
-// A view that the shard itself can show (what a rule says, see rules/rule.h)
-// shares the shard's memory. Every other view is taken of a copy of the tensor
-// in placements that can show it, replicated where a cut is in the way: a
-// `Copy`, shared by all views that need those placements. A write through one
-// of them is cut back into the shard at once; a write to the shard makes the
-// copies stale, and the next use of a view copies again. All ranks run the same
-// program, so all of them do; whether one of them still holds a view must not
-// decide that.
-//
 // Note [Versions]
 // A sharded tensor and its shard have one version counter, so that autograd
 // notices writes through to_local() and writes to what from_local() was given.
@@ -25,69 +15,28 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/TensorImpl.h>
+#include <tensor/state/dispatch_keys.h>
+#include <tensor/state/thread_state.h>
 #include <tessera/tensor/dtensor_spec.h>
 
 namespace tessera::detail {
 
-constexpr c10::DispatchKey kShardedKey = c10::DispatchKey::PrivateUse3;
-constexpr c10::DispatchKey kShardedAutogradKey =
-    c10::DispatchKey::AutogradPrivateUse3;
-
-/// Marks of values that are not what memory holds: conjugated, negated, zero.
-constexpr auto kLazyKeys = c10::DispatchKeySet(
-    {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
-     c10::DispatchKey::ZeroTensor});
-
 struct Copy;
+struct ShardCell;
 struct ParameterUse;
 struct ShardedMeta;
 
-/// What the rows of a tensor add up to along a dim that is cut, known without
-/// asking other ranks; as of one generation of the shard.
-struct KnownSums {
-  int64_t dim;
-  at::Tensor sums;  // the shape of the shard, with 1 for the dim
-  uint64_t generation;
+/// A move that fills a shard asynchronously; see execute.h.
+struct PendingMove {
+  virtual ~PendingMove() = default;
+  /// Waits until the shard is there; throws what went wrong.
+  virtual void settle() = 0;
 };
-
-/// The shard that views of a Copy write back to.
-struct ShardCell {
-  at::Tensor local;
-  SpecPtr spec;
-  /// Writes by our kernels, to the shard or to one that shows its memory.
-  std::shared_ptr<uint64_t> writes;
-  std::vector<std::weak_ptr<Copy>> copies;
-  /// Set where `local` is itself a view into a copy.
-  std::shared_ptr<Copy> of;
-  /// Set where `local` shows the memory of another tensor's shard.
-  c10::intrusive_ptr<ShardedMeta> base;
-  std::optional<KnownSums> sums = std::nullopt;
-
-  /// Counts all writes, those through to_local() included.
-  uint64_t generation() const {
-    return *writes + (local.is_inference() ? 0 : local._version());
-  }
-};
-
-/// A copy of a sharded tensor in other placements, as of one generation of its
-/// shard.
-struct Copy {
-  at::Tensor value;
-  SpecPtr spec;
-  std::shared_ptr<ShardCell> shard;
-  uint64_t generation = 0;
-
-  /// Tells whether the shard has been written since.
-  bool is_stale() const { return generation != shard->generation(); }
-};
-
-/// An asynchronous move and the plan that it carries out.
-struct PendingMove;
 
 struct ShardedMeta final : c10::BackendMeta {
   ShardedMeta(
@@ -100,9 +49,13 @@ struct ShardedMeta final : c10::BackendMeta {
         is_own(!copy && !local.key_set().has_any(kLazyKeys)) {}
   /// Every call ends in one of these: it is compiled with the hot path.
   ~ShardedMeta() override;
-  static void* operator new(size_t size);
+  static void* operator new(size_t) {
+    return ThreadState::here().spare.metas.take();
+  }
   static void* operator new(size_t, void* place) { return place; }
-  static void operator delete(void* block);
+  static void operator delete(void* block) {
+    ThreadState::here().spare.metas.give(block);
+  }
   static void operator delete(void*, void*) {}
 
   const at::Tensor local;
@@ -150,51 +103,80 @@ inline const DTensorSpec& spec_of(const at::Tensor& t) {
   return *moving_meta_of(t).spec;
 }
 
-/// What a view shows: a copy, or the memory of another tensor's shard.
-struct Shown {
-  std::shared_ptr<Copy> copy = nullptr;
-  c10::intrusive_ptr<ShardedMeta> base = nullptr;
+// What autograd asks of normal tensors.
+constexpr auto kAutogradKeys =
+    c10::inplace_or_view_ks | c10::DispatchKeySet(kShardedAutogradKey);
+
+// Without the keys of autograd.
+inline c10::DispatchKeySet inference_keys(c10::DispatchKeySet keys) {
+  return keys - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+}
+
+/// The tensor that stands for a sharded one.
+class ShardedImpl final : public c10::TensorImpl {
+ public:
+  static void* operator new(size_t) {
+    return ThreadState::here().spare.wrappers.take();
+  }
+  static void operator delete(void* memory) {
+    ThreadState::here().spare.wrappers.give(memory);
+  }
+
+  // Has keys and dtype, and neither shape nor meta. A tensor of inference mode
+  // at first: only that has no version counter of its own, which would be made
+  // and dropped.
+  ShardedImpl(
+      c10::DispatchKeySet keys, caffe2::TypeMeta dtype, c10::Device device,
+      WrapperParts& spare)
+      : TensorImpl(
+            VIEW, std::move(spare.storage), inference_keys(keys), dtype) {
+    spare.storage = std::move(storage_);
+    device_opt_ = device;
+  }
+  // Has all that wrappers share, the shape too.
+  ShardedImpl(
+      const ShardedImpl& like, int64_t storage_offset, WrapperParts& spare)
+      : ShardedImpl(like.key_set_, like.data_type_, *like.device_opt_, spare) {
+    copy_shape(like, storage_offset);
+  }
+  ShardedImpl(const ShardedImpl&) = delete;
+  ShardedImpl& operator=(const ShardedImpl&) = delete;
+  ~ShardedImpl() override;
+
+  // Makes it a tensor that autograd may follow.
+  void become_normal(c10::VariableVersion version) {
+    key_set_ = key_set_ | kAutogradKeys;
+    version_counter_ = std::move(version);
+  }
+
+  void forget_use() { key_set_ = key_set_.remove(kUseKey); }
+
+  void set_meta(c10::intrusive_ptr<ShardedMeta> meta, WrapperParts& spare) {
+    extra_meta_.reset(spare.texts.take());
+    extra_meta_->backend_meta_ = std::move(meta);
+    storage_access_should_throw_ = true;
+  }
+
+  static c10::DispatchKeySet TensorImpl::*key_set() {
+    return &ShardedImpl::key_set_;
+  }
+  static constexpr int64_t TensorImpl::*storage_offset_of() {
+    return &ShardedImpl::storage_offset_;
+  }
+
+ private:
+  // Takes sizes and strides, and what set_sizes_and_strides() finds out.
+  void copy_shape(const ShardedImpl& __restrict like, int64_t storage_offset) {
+    sizes_and_strides_ = like.sizes_and_strides_;
+    storage_offset_ = storage_offset;
+    numel_ = like.numel_;
+    is_contiguous_ = like.is_contiguous_;
+    is_channels_last_ = like.is_channels_last_;
+    is_channels_last_contiguous_ = like.is_channels_last_contiguous_;
+    is_channels_last_3d_ = like.is_channels_last_3d_;
+    is_channels_last_3d_contiguous_ = like.is_channels_last_3d_contiguous_;
+    is_non_overlapping_and_dense_ = like.is_non_overlapping_and_dense_;
+  }
 };
-
-/// Makes a sharded tensor of a shard. A replicated spec takes the shard's own
-/// strides and offset, so that views agree.
-at::Tensor wrap(at::Tensor local, const SpecPtr& spec, Shown shown = {});
-/// Makes a replicated tensor of a plain one.
-at::Tensor wrap_replicated(
-    const at::Tensor& local, const DeviceMesh& mesh, Shown shown = {});
-/// Makes a view of `source` of a local view: of its shard, or of a copy.
-at::Tensor wrap_view(
-    at::Tensor local, const SpecPtr& spec, const at::Tensor& source,
-    std::shared_ptr<Copy> copy = nullptr);
-/// Makes a second tensor over the same meta.
-at::Tensor wrap_shared(const at::Tensor& t);
-
-/// Installs a new shard and spec in a tensor, sharded or plain.
-void install(const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec);
-
-/// Returns the shard for reading: gathered again where a write made it stale.
-const at::Tensor& fresh_local(const at::Tensor& t);
-/// Copies a tensor into other placements; its views share the copy. The copy's
-/// strides follow those of the tensor.
-std::shared_ptr<Copy> copy_of(const at::Tensor& t, const Placements& target);
-/// Copies the tensor of a meta that is no view into a copy.
-std::shared_ptr<Copy> copy_of(
-    const ShardedMeta& meta, const Placements& target);
-/// Returns the tensor whose memory a view shows, at once or through copies; a
-/// tensor that is no view shows its own.
-c10::intrusive_ptr<ShardedMeta> root_of(const at::Tensor& t);
-/// Says that the shard (or what fresh_local() returned) has been written.
-void after_write(const at::Tensor& t);
-/// Says that a copy, from copy_of(), has been written.
-void after_write(Copy& copy);
-/// Keeps what the rows of a new tensor add up to along a cut dim, for
-/// known_sums(); forgotten when the tensor is written.
-void keep_sums(const at::Tensor& t, int64_t dim, at::Tensor sums);
-/// Returns what was kept for this tensor, or for one that it shows whole, in
-/// the shape of its shard with 1 for the dim; undefined where nothing was.
-at::Tensor known_sums(const at::Tensor& t, int64_t dim);
-
-/// Returns the whole value, plain; may share memory with the tensor.
-at::Tensor replicated_value(const at::Tensor& t);
 
 }  // namespace tessera::detail

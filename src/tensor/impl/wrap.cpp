@@ -2,18 +2,19 @@
 
 #include <typeinfo>
 
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
-#include <tensor/fast/decision_cache.h>
-#include <tensor/state/torch_compat.h>
-#include <tensor/uses/parameter_use.h>
+#include <c10/util/Exception.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrapper_error.h>
+#include <tensor/state/dispatch_keys.h>
+#include <tensor/state/late_operators.h>
+#include <tensor/state/replicated.h>
+#include <tensor/state/thread_state.h>
 
 namespace tessera::detail {
 
 namespace {
-
-// What autograd asks of normal tensors.
-constexpr auto kAutogradKeys =
-    c10::inplace_or_view_ks | c10::DispatchKeySet(kShardedAutogradKey);
 
 // All wrappers of a device have one key set, so that they can stand in for each
 // other (set_data, module->clone()).
@@ -27,20 +28,6 @@ c10::DispatchKeySet keys_of(const at::Tensor& local, bool inference) {
   return inference ? backend_keys(local) : backend_keys(local) | kAutogradKeys;
 }
 
-const std::string& data_pointer_error() {
-  static const auto* text = new std::string(
-      "a sharded tensor has no data pointer, since each rank holds only a "
-      "part; use tessera::to_local(t) for this rank's part or "
-      "tessera::full_tensor(t) for the whole, tessera::print(t) or "
-      "tessera::to_string(t) to print it");
-  return *text;
-}
-
-// Without the keys of autograd.
-c10::DispatchKeySet inference_keys(c10::DispatchKeySet keys) {
-  return keys - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
-}
-
 void take_shape(
     c10::TensorImpl* impl, const at::Tensor& local, const DTensorSpec& spec) {
   if (spec.is_replicated() && spec.has_shard()) {
@@ -50,78 +37,6 @@ void take_shape(
     impl->set_sizes_and_strides(spec.shape(), spec.strides());
   }
 }
-
-class ShardedImpl final : public c10::TensorImpl {
- public:
-  static void* operator new(size_t) {
-    return ThreadDispatch::here().spare.wrappers.take();
-  }
-  static void operator delete(void* memory) {
-    ThreadDispatch::here().spare.wrappers.give(memory);
-  }
-
-  // Has keys and dtype, and neither shape nor meta. A tensor of inference mode
-  // at first: only that has no version counter of its own, which would be made
-  // and dropped.
-  ShardedImpl(
-      c10::DispatchKeySet keys, caffe2::TypeMeta dtype, c10::Device device,
-      WrapperParts& spare)
-      : TensorImpl(
-            VIEW, std::move(spare.storage), inference_keys(keys), dtype) {
-    spare.storage = std::move(storage_);
-    device_opt_ = device;
-  }
-  // Has all that wrappers share, the shape too.
-  ShardedImpl(
-      const ShardedImpl& like, int64_t storage_offset, WrapperParts& spare)
-      : ShardedImpl(like.key_set_, like.data_type_, *like.device_opt_, spare) {
-    copy_shape(like, storage_offset);
-  }
-  ShardedImpl(const ShardedImpl&) = delete;
-  ShardedImpl& operator=(const ShardedImpl&) = delete;
-  ~ShardedImpl() override {
-    if (extra_meta_ && !extra_meta_->symbolic_shape_meta_ &&
-        extra_meta_->custom_storage_error_msg_) {
-      forget_tensor(*extra_meta_);
-      ThreadDispatch::here().spare.texts.give(extra_meta_.release());
-    }
-  }
-
-  // Makes it a tensor that autograd may follow.
-  void become_normal(c10::VariableVersion version) {
-    key_set_ = key_set_ | kAutogradKeys;
-    version_counter_ = std::move(version);
-  }
-
-  void forget_use() { key_set_ = key_set_.remove(kUseKey); }
-
-  void set_meta(c10::intrusive_ptr<ShardedMeta> meta, WrapperParts& spare) {
-    extra_meta_.reset(spare.texts.take());
-    extra_meta_->backend_meta_ = std::move(meta);
-    storage_access_should_throw_ = true;
-  }
-
-  static c10::DispatchKeySet TensorImpl::*key_set() {
-    return &ShardedImpl::key_set_;
-  }
-  static constexpr int64_t TensorImpl::*storage_offset_of() {
-    return &ShardedImpl::storage_offset_;
-  }
-
- private:
-  // Takes sizes and strides, and what set_sizes_and_strides() finds out.
-  void copy_shape(const ShardedImpl& __restrict like, int64_t storage_offset) {
-    sizes_and_strides_ = like.sizes_and_strides_;
-    storage_offset_ = storage_offset;
-    numel_ = like.numel_;
-    is_contiguous_ = like.is_contiguous_;
-    is_channels_last_ = like.is_channels_last_;
-    is_channels_last_contiguous_ = like.is_channels_last_contiguous_;
-    is_channels_last_3d_ = like.is_channels_last_3d_;
-    is_channels_last_3d_contiguous_ = like.is_channels_last_3d_contiguous_;
-    is_non_overlapping_and_dense_ = like.is_non_overlapping_and_dense_;
-  }
-};
 
 // A tensor that became sharded later is of another class.
 const ShardedImpl* as_sharded_impl(const c10::TensorImpl* impl) {
@@ -135,7 +50,7 @@ c10::intrusive_ptr<ShardedImpl> make_impl(
     const at::Tensor& local, const DTensorSpec& spec) {
   auto impl = c10::make_intrusive<ShardedImpl>(
       backend_keys(local), local.dtype(), local.device(),
-      ThreadDispatch::here().spare);
+      ThreadState::here().spare);
   take_shape(impl.get(), local, spec);
   impl->_set_conj(local.is_conj());
   impl->_set_neg(local.is_neg());
@@ -154,7 +69,7 @@ c10::VariableVersion version_of(const ShardedMeta& meta) {
 at::Tensor make_formed(
     at::Tensor&& local, const WrapperForm& form, bool inference,
     c10::intrusive_ptr<ShardedMeta> base) {
-  WrapperParts& spare = ThreadDispatch::here().spare;
+  WrapperParts& spare = ThreadState::here().spare;
   const c10::TensorImpl* shard = local.unsafeGetTensorImpl();
   auto impl = c10::make_intrusive<ShardedImpl>(
       static_cast<const ShardedImpl&>(form.like()),
@@ -169,42 +84,13 @@ at::Tensor make_formed(
   return at::Tensor(std::move(impl));
 }
 
+void check_shard(const at::Tensor& local, const DTensorSpec& spec) {
+  TORCH_INTERNAL_ASSERT(
+      local.sizes() == at::IntArrayRef(spec.local_shape()), "shard of ",
+      to_string(spec), " has shape ", local.sizes());
+}
+
 }  // namespace
-
-ShardedMeta::~ShardedMeta() = default;
-
-void* ShardedMeta::operator new(size_t) {
-  return ThreadDispatch::here().spare.metas.take();
-}
-void ShardedMeta::operator delete(void* memory) {
-  ThreadDispatch::here().spare.metas.give(memory);
-}
-
-void* WrapperMemory::make() {
-  return ::operator new(sizeof(ShardedImpl));
-}
-void WrapperMemory::drop(void* memory) {
-  ::operator delete(memory);
-}
-void* MetaMemory::make() {
-  return ::operator new(sizeof(ShardedMeta));
-}
-void MetaMemory::drop(void* memory) {
-  ::operator delete(memory);
-}
-c10::ExtraMeta* ErrorTexts::make() {
-  auto texts = std::make_unique<c10::ExtraMeta>();
-  texts->custom_data_ptr_error_msg_ = data_pointer_error();
-  texts->custom_storage_error_msg_ = data_pointer_error();
-  return texts.release();
-}
-void ErrorTexts::drop(c10::ExtraMeta* texts) {
-  delete texts;
-}
-WrapperParts::WrapperParts()
-    : storage(
-          c10::Storage::use_byte_size_t{}, 0,
-          c10::DataPtr(nullptr, c10::Device(c10::kCPU))) {}
 
 WrapperForm::WrapperForm(const at::Tensor& local, SpecPtr spec, ViewStart start)
     : spec_(std::move(spec)),
@@ -258,12 +144,12 @@ at::Tensor make_wrapper(c10::intrusive_ptr<ShardedMeta> meta) {
   if (!c10::InferenceMode::is_enabled()) {
     impl->become_normal(version_of(*meta));
   }
-  impl->set_meta(std::move(meta), ThreadDispatch::here().spare);
+  impl->set_meta(std::move(meta), ThreadState::here().spare);
   return at::Tensor(std::move(impl));
 }
 
 at::Tensor wrap_shared(const at::Tensor& t) {
-  WrapperParts& spare = ThreadDispatch::here().spare;
+  WrapperParts& spare = ThreadState::here().spare;
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       t.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   const auto* like = as_sharded_impl(t.unsafeGetTensorImpl());
@@ -326,6 +212,53 @@ void follow_source(const at::Tensor& view, const at::Tensor& source) {
       source.is_inference()
           ? c10::VariableVersion(c10::VariableVersion::DISABLED)
           : c10::VariableVersion(0));
+}
+
+at::Tensor wrap(at::Tensor local, const SpecPtr& spec, Shown shown) {
+  check_shard(local, *spec);
+  if (local._is_zerotensor()) {
+    // Zeros of a derivative formula, which have no memory.
+    local = at::zeros(local.sizes(), local.options());
+  }
+  return make_wrapper(c10::make_intrusive<ShardedMeta>(
+      std::move(local), spec, std::move(shown.copy), std::move(shown.base)));
+}
+
+at::Tensor wrap_replicated(
+    const at::Tensor& local, const DeviceMesh& mesh, Shown shown) {
+  return wrap(
+      local,
+      DTensorSpec::make(
+          mesh, replicated(mesh), local.sizes().vec(), local.strides().vec(),
+          local.scalar_type()),
+      std::move(shown));
+}
+
+at::Tensor wrap_view(
+    at::Tensor local, const SpecPtr& spec, const at::Tensor& source,
+    std::shared_ptr<Copy> copy) {
+  auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
+      source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
+  share_version(local, *meta);
+  const std::shared_ptr<const ParameterUse> use = meta->use;
+  Shown shown;
+  shown.copy = copy ? std::move(copy) : meta->copy;
+  if (!shown.copy) {
+    shown.base = meta->base ? meta->base : std::move(meta);
+  }
+  at::Tensor view = wrap(std::move(local), spec, std::move(shown));
+  if (use) {
+    take_use(view, use);
+  }
+  follow_source(view, source);
+  return view;
+}
+
+void install(
+    const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec) {
+  check_shard(local, *spec);
+  become_wrapper(
+      t, c10::make_intrusive<ShardedMeta>(local, spec, nullptr, nullptr));
 }
 
 }  // namespace tessera::detail

@@ -80,6 +80,28 @@ class WrapperForm {
   ViewStart start_;
 };
 
+/// What a view shows: a copy, or the memory of another tensor's shard.
+struct Shown {
+  std::shared_ptr<Copy> copy = nullptr;
+  c10::intrusive_ptr<ShardedMeta> base = nullptr;
+};
+
+/// Makes a sharded tensor of a shard. A replicated spec takes the shard's own
+/// strides and offset, so that views agree.
+at::Tensor wrap(at::Tensor local, const SpecPtr& spec, Shown shown = {});
+/// Makes a replicated tensor of a plain one.
+at::Tensor wrap_replicated(
+    const at::Tensor& local, const DeviceMesh& mesh, Shown shown = {});
+/// Makes a view of `source` of a local view: of its shard, or of a copy.
+at::Tensor wrap_view(
+    at::Tensor local, const SpecPtr& spec, const at::Tensor& source,
+    std::shared_ptr<Copy> copy = nullptr);
+/// Makes a second tensor over the same meta.
+at::Tensor wrap_shared(const at::Tensor& t);
+
+/// Installs a new shard and spec in a tensor, sharded or plain.
+void install(const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec);
+
 /// Makes a sharded tensor of a shard that fits a form.
 at::Tensor wrap(at::Tensor&& local, const WrapperForm& form);
 /// Makes a view of `source` of a view of its shard that fits a form.

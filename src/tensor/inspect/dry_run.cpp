@@ -6,9 +6,11 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/util/Exception.h>
 #include <tensor/call/decomposition.h>
-#include <tensor/fast/decision_cache.h>
+#include <tensor/call/moves.h>
+#include <tensor/impl/sharded_impl.h>
 #include <tensor/random/ops/table.h>
-#include <tensor/run/run_decision.h>
+#include <tensor/run/run_off_mesh.h>
+#include <tensor/state/thread_state.h>
 #include <tensor/state/torch_compat.h>
 #include <tessera/layout/notation.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -77,15 +79,11 @@ bool returns_value(const c10::FunctionSchema& schema) {
 
 DryRun::DryRun() {
   TORCH_INTERNAL_ASSERT(current() == nullptr, "a dry run in a dry run");
-  ThreadDispatch::here().dry_run = this;
+  ThreadState::here().observer = this;
 }
 
 DryRun::~DryRun() {
-  ThreadDispatch::here().dry_run = nullptr;
-}
-
-DryRun* DryRun::current() {
-  return ThreadDispatch::here().dry_run;
+  ThreadState::here().observer = nullptr;
 }
 
 void DryRun::make(const c10::OperatorHandle& op, torch::jit::Stack& stack) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
-#include <tensor/call/decision.h>
+#include <tensor/call/moves.h>
+#include <tensor/call/observer.h>
 
 namespace tessera::detail {
 
@@ -21,25 +23,21 @@ struct DryCall {
 };
 
 /// While it lives, this thread's calls on sharded tensors are noted down.
-class DryRun {
+class DryRun final : public CallObserver {
  public:
   DryRun();
-  ~DryRun();
-  DryRun(const DryRun&) = delete;
-  DryRun& operator=(const DryRun&) = delete;
-  static DryRun* current();
+  ~DryRun() override;
 
   /// Makes a call whose arguments are those of remove_data(), as far as it
   /// goes without values.
   void make(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
-  /// Notes a call, and leaves results without data on its stack.
-  void take(const OpCall& call, const OpTraits& traits);
-  /// Adds a move to the call that was noted last: of a decomposition, which
-  /// moves what it needs by itself.
-  void add(Move move) { calls_.back().moves.push_back(std::move(move)); }
-  /// Notes a call that goes on by values, and ends the run.
-  [[noreturn]] void stop_at_values(const OpCall& call, const MoveList& moves);
+  void take(const OpCall& call, const OpTraits& traits) override;
+  void add(Move move) override {
+    calls_.back().moves.push_back(std::move(move));
+  }
+  [[noreturn]] void stop_at_values(
+      const OpCall& call, const MoveList& moves) override;
 
   const std::vector<DryCall>& calls() const { return calls_; }
   /// Returns why the run ended early, or "".

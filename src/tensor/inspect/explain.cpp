@@ -5,10 +5,11 @@
 #include <base/text.h>
 #include <c10/util/Exception.h>
 #include <plan/text.h>
+#include <tensor/call/moves.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/inspect/bind_arguments.h>
 #include <tensor/inspect/dry_run.h>
-#include <tensor/move/redistribute_shard.h>
+#include <tensor/state/replicated.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera {

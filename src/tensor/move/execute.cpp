@@ -7,8 +7,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/accumulate.h>
 #include <comm/direct.h>
+#include <tensor/move/arranged.h>
 #include <tensor/move/cpu_block_cache.h>
-#include <tensor/move/redistribute_shard.h>
 #include <tensor/move/step_label.h>
 
 namespace tessera::detail {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include <ATen/core/Tensor.h>
+#include <tensor/impl/sharded_impl.h>
 #include <tensor/move/prepared_plan.h>
 
 namespace tessera::detail {
@@ -40,9 +41,10 @@ class MovingShard {
 MovingShard start(const PreparedPlan& plan, const at::Tensor& shard);
 
 /// An asynchronous move and the plan that it carries out.
-struct PendingMove {
-  PendingMove(std::shared_ptr<const PreparedPlan> of, MovingShard moving)
+struct PendingPlan final : PendingMove {
+  PendingPlan(std::shared_ptr<const PreparedPlan> of, MovingShard moving)
       : plan(std::move(of)), shard(std::move(moving)) {}
+  void settle() override { shard.settle(); }
   std::shared_ptr<const PreparedPlan> plan;  // ends after the move
   MovingShard shard;
 };

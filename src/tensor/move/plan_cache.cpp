@@ -1,16 +1,12 @@
-// Prepared plans, kept for the next time; and the machine that they are priced
-// for.
+#include <tensor/move/plan_cache.h>
+
 #include <unordered_map>
 
 #include <base/hash.h>
-#include <tensor/fast/decision_cache.h>
-#include <tensor/move/prepared_plan.h>
 #include <tensor/state/strides.h>
-#include <tessera/tensor/machine_model.h>
+#include <tessera/tensor/dtensor_spec.h>
 
-namespace tessera {
-
-namespace detail {
+namespace tessera::detail {
 
 namespace {
 
@@ -42,7 +38,7 @@ struct Entry {
 
 struct ThreadPlans {
   std::unordered_map<Key, Entry, KeyHash> plans;
-  MachineModel model;
+  PlanCache cache;
 };
 
 ThreadPlans& thread_plans() {
@@ -69,7 +65,7 @@ std::shared_ptr<const PreparedPlan> prepared_plan(
       source.dtype());
   RedistributePlan plan = plan_redistribution(
       source.layout(), target->layout(),
-      static_cast<int64_t>(c10::elementSize(source.dtype())), mine.model);
+      static_cast<int64_t>(c10::elementSize(source.dtype())), mine.cache.model);
   auto prepared = std::make_shared<const PreparedPlan>(
       source.shared_from_this(), std::move(target), std::move(plan));
   if (mine.plans.size() >= kMaxPlans) {
@@ -79,32 +75,16 @@ std::shared_ptr<const PreparedPlan> prepared_plan(
   return prepared;
 }
 
-}  // namespace detail
-
-size_t cached_plan_count() {
-  return detail::thread_plans().plans.size();
+size_t PlanCache::size() const {
+  return thread_plans().plans.size();
 }
 
-const MachineModel& machine_model() {
-  return detail::thread_plans().model;
+void PlanCache::clear() {
+  thread_plans().plans.clear();
 }
 
-void set_machine_model(const MachineModel& model) {
-  detail::thread_plans().model = model;
-  clear_caches();
+PlanCache& PlanCache::here() {
+  return thread_plans().cache;
 }
 
-void clear_caches() {
-  detail::thread_plans().plans.clear();
-  detail::ThreadDispatch::here().cache.clear();
-}
-
-size_t cached_decision_count() {
-  return detail::ThreadDispatch::here().cache.size();
-}
-
-int64_t dispatched_call_count() {
-  return detail::ThreadDispatch::here().calls;
-}
-
-}  // namespace tessera
+}  // namespace tessera::detail

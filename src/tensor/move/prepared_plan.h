@@ -52,11 +52,4 @@ struct PreparedPlan {
   std::vector<int64_t> strides;
 };
 
-/// Returns the plan from a spec to placements of `mesh`, which may be its own.
-/// The target is dense, in the order of dims of the source. Plans are kept per
-/// thread, a bounded number of them.
-std::shared_ptr<const PreparedPlan> prepared_plan(
-    const DTensorSpec& source, const DeviceMesh& mesh,
-    const Placements& placements);
-
 }  // namespace tessera::detail

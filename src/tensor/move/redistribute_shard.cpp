@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/accumulate.h>
 #include <tensor/move/execute.h>
+#include <tensor/move/plan_cache.h>
 #include <tensor/move/strided_copies.h>
 #include <tensor/state/strides.h>
 
@@ -89,10 +90,6 @@ at::Tensor scatter_cut(
 
 }  // namespace
 
-Placements replicated(const DeviceMesh& mesh) {
-  return Placements(static_cast<size_t>(mesh.ndim()), Replicate());
-}
-
 at::Tensor move_shard(
     const at::Tensor& local, const DTensorSpec& source,
     const Placements& target) {
@@ -135,14 +132,6 @@ at::Tensor cut_shard(const at::Tensor& value, const DTensorSpec& target) {
 
 std::vector<int64_t> strides_of_shard(const DTensorSpec& spec) {
   return shard_strides(spec.local_shape(), spec.shape(), spec.strides());
-}
-
-at::Tensor arranged(
-    const at::Tensor& shard, const std::vector<int64_t>& strides) {
-  return shard.strides() == at::IntArrayRef(strides)
-             ? shard
-             : at::empty_strided(shard.sizes(), strides, shard.options())
-                   .copy_(shard);
 }
 
 at::Tensor scatter_shard(

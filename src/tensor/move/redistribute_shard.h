@@ -4,6 +4,8 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <tensor/move/arranged.h>
+#include <tensor/state/replicated.h>
 #include <tessera/tensor/dtensor_spec.h>
 
 namespace tessera::detail {
@@ -31,11 +33,4 @@ at::Tensor scatter_shard(
 /// Returns the strides of this rank's shard, which it must have; see Note [How
 /// shards lie in memory], strides.h.
 std::vector<int64_t> strides_of_shard(const DTensorSpec& spec);
-/// Returns a shard with these strides: itself, or a copy.
-at::Tensor arranged(
-    const at::Tensor& shard, const std::vector<int64_t>& strides);
-
-/// Returns all Replicate.
-Placements replicated(const DeviceMesh& mesh);
-
 }  // namespace tessera::detail

@@ -1,4 +1,4 @@
-#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/view_copies.h>
 
 #include <array>
 
@@ -6,9 +6,9 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
-#include <tensor/impl/wrap.h>
-#include <tensor/move/execute.h>
+#include <tensor/impl/sharded_impl.h>
 #include <tensor/move/redistribute_shard.h>
+#include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 
 namespace tessera::detail {
@@ -85,12 +85,6 @@ std::shared_ptr<ShardCell> cell_of(const ShardedMeta& meta) {
   return meta.cell;
 }
 
-void check_shard(const at::Tensor& local, const DTensorSpec& spec) {
-  TORCH_INTERNAL_ASSERT(
-      local.sizes() == at::IntArrayRef(spec.local_shape()), "shard of ",
-      to_string(spec), " has shape ", local.sizes());
-}
-
 // How many rows lie before a dim of a tensor, how long they are, how many
 // after.
 std::array<int64_t, 3> around(at::IntArrayRef sizes, int64_t dim) {
@@ -118,58 +112,6 @@ bool have_same_rows(
 }
 
 }  // namespace
-
-at::Tensor wrap(at::Tensor local, const SpecPtr& spec, Shown shown) {
-  check_shard(local, *spec);
-  if (local._is_zerotensor()) {
-    // Zeros of a derivative formula, which have no memory.
-    local = at::zeros(local.sizes(), local.options());
-  }
-  return make_wrapper(c10::make_intrusive<ShardedMeta>(
-      std::move(local), spec, std::move(shown.copy), std::move(shown.base)));
-}
-
-at::Tensor wrap_replicated(
-    const at::Tensor& local, const DeviceMesh& mesh, Shown shown) {
-  return wrap(
-      local,
-      DTensorSpec::make(
-          mesh, replicated(mesh), local.sizes().vec(), local.strides().vec(),
-          local.scalar_type()),
-      std::move(shown));
-}
-
-at::Tensor wrap_view(
-    at::Tensor local, const SpecPtr& spec, const at::Tensor& source,
-    std::shared_ptr<Copy> copy) {
-  auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
-      source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
-  share_version(local, *meta);
-  const std::shared_ptr<const ParameterUse> use = meta->use;
-  Shown shown;
-  shown.copy = copy ? std::move(copy) : meta->copy;
-  if (!shown.copy) {
-    shown.base = meta->base ? meta->base : std::move(meta);
-  }
-  at::Tensor view = wrap(std::move(local), spec, std::move(shown));
-  if (use) {
-    take_use(view, use);
-  }
-  follow_source(view, source);
-  return view;
-}
-
-void settle(const ShardedMeta& meta) {
-  meta.pending->shard.settle();
-  meta.pending.reset();
-}
-
-void install(
-    const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec) {
-  check_shard(local, *spec);
-  become_wrapper(
-      t, c10::make_intrusive<ShardedMeta>(local, spec, nullptr, nullptr));
-}
 
 const at::Tensor& fresh_local(const at::Tensor& t) {
   const ShardedMeta& meta = meta_of(t);

@@ -6,7 +6,12 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <tensor/call/decision.h>
+#include <tensor/call/moves.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
 #include <tensor/move/redistribute_shard.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/run/custom_kernels.h>
 #include <tensor/run/run_decision.h>
 #include <tensor/run/strided_views.h>
 #include <tensor/state/strides.h>

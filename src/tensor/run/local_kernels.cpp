@@ -9,9 +9,9 @@
 #include <ATen/ops/sum.h>
 #include <c10/util/Exception.h>
 #include <rules/rule_entry.h>
-#include <tensor/decompositions/decomposed_call.h>
 #include <tensor/run/local_lookup.h>
 #include <tensor/run/local_views.h>
+#include <tensor/state/value_limits.h>
 
 namespace tessera::detail {
 
@@ -146,17 +146,6 @@ constexpr NamedKernel kTable[] = {
 };
 
 }  // namespace
-
-void finish_local(const OpCall& call, const at::Tensor& result) {
-  const auto& arguments = call.schema().arguments();
-  if (!arguments.empty() && arguments.back().is_out()) {
-    const at::Tensor out = call.argument(call.size() - 1).toTensor();
-    out.resize_(result.sizes());
-    out.copy_(result);
-    return call.finish(out);
-  }
-  call.finish(result);
-}
 
 LocalKernel local_kernel(std::string_view name) {
   if (name.empty()) {

@@ -1,13 +1,19 @@
 // Runs a decided call: brings every tensor to its placements, runs this rank's
 // part, and gives results and what was written their own.
+#include <tensor/run/run_decision.h>
+
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <tensor/call/decision.h>
 #include <tensor/call/decomposition.h>
+#include <tensor/call/result_specs.h>
 #include <tensor/call/rule_operands.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
 #include <tensor/move/redistribute_shard.h>
-#include <tensor/run/run_decision.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 
 namespace tessera::detail {

@@ -1,3 +1,5 @@
+#include <tensor/run/run_off_mesh.h>
+
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
@@ -6,10 +8,12 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <tensor/call/decomposition.h>
-#include <tensor/move/redistribute_shard.h>
-#include <tensor/random/ops/table.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/move/view_copies.h>
 #include <tensor/run/run_decision.h>
-#include <tensor/state/torch_compat.h>
+#include <tensor/state/dispatch_keys.h>
+#include <tensor/state/replicated.h>
 
 namespace tessera::detail {
 
@@ -191,7 +195,7 @@ class ResultPlacements {
       decision_ = decide(call, traits);
       return;
     }
-    drawn_ = traits.is_random ? drawn_placements(call) : std::nullopt;
+    drawn_ = traits.is_random ? traits.drawn_placements(call) : std::nullopt;
     common_ = common_spec(call, traits);
   }
 
@@ -237,7 +241,7 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   const c10::Device device(mesh.device_type());
   const c10::impl::ExcludeDispatchKeyGuard no_draws(kPlainRandomKey);
   if (traits.is_random && may_compute) {  // else this is a dry run
-    skip_random(call);
+    traits.skip_random(call);
   }
   check_returns_tensors(call);
   if (traits.special_outside != nullptr) {

@@ -3,9 +3,13 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
+#include <tensor/call/moves.h>
 #include <tensor/checks/strict_mode.h>
-#include <tensor/move/redistribute_shard.h>
-#include <tensor/run/run_decision.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/run/run_off_mesh.h>
+#include <tensor/state/replicated.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera::detail {

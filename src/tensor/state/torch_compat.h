@@ -5,15 +5,10 @@
 #include <type_traits>
 #include <utility>
 
-#include <c10/core/DispatchKey.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/function.h>
 
 namespace tessera::detail {
-
-/// Below autograd, and without a kernel of its own in any supported version;
-/// see Note [Plain tensors that must be equal on all ranks].
-constexpr c10::DispatchKey kPlainRandomKey = c10::DispatchKey::Fake;
 
 /// Makes an autograd node; newer versions count references inside the node.
 template <class NodeType, class... Arguments>

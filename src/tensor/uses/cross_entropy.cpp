@@ -9,11 +9,12 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
+#include <tensor/call/observer.h>
 #include <tensor/call/op_call.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/impl/sharded_impl.h>
-#include <tensor/inspect/dry_run.h>
-#include <tensor/state/plain_is_replicated.h>
+#include <tensor/state/dispatch_keys.h>
+#include <tensor/state/late_operators.h>
 #include <tensor/uses/parameter_use.h>
 #include <tessera/layout/notation.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -93,7 +94,7 @@ bool cuts(const at::Tensor& t, int64_t dim) {
 
 bool run_loss_parallel(const OpCall& call) {
   if (!c10::impl::tls_is_dispatch_key_included(kUseKey) ||
-      DryRun::current() != nullptr) {
+      CallObserver::current() != nullptr) {
     return false;
   }
   at::Tensor logits = call.argument(0).toTensor();
@@ -148,8 +149,11 @@ bool set_loss_parallel(bool on) {
   return before;
 }
 
-c10::BoxedKernel cross_entropy_kernel() {
-  return c10::BoxedKernel::makeFromFunction<&kernel>();
+void register_cross_entropy(std::vector<c10::RegistrationHandleRAII>& handles) {
+  handles.push_back(c10::Dispatcher::singleton().registerImpl(
+      {"aten::cross_entropy_loss", ""}, kUseKey,
+      c10::KernelFunction::makeFromBoxedFunction<&kernel>(), std::nullopt,
+      nullptr, "tessera"));
 }
 
 }  // namespace tessera::detail

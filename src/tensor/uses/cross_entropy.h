@@ -10,15 +10,18 @@
 // what is left to save is a tensor of the size of the logits.
 #pragma once
 
-#include <ATen/core/boxing/BoxedKernel.h>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
 
 namespace tessera::detail {
 
 /// Begins or ends a LossParallel on this thread; tells whether there was one.
 bool set_loss_parallel(bool on);
 
-/// Returns what runs cross entropy under a LossParallel, at the key of
-/// parameter uses, which a LossParallel adds to all calls of its thread.
-c10::BoxedKernel cross_entropy_kernel();
+/// Registers what runs cross entropy under a LossParallel, at the key of
+/// parameter uses, which a LossParallel adds to all calls of its thread. The
+/// key falls through for other operators: register_use_kernels().
+void register_cross_entropy(std::vector<c10::RegistrationHandleRAII>& handles);
 
 }  // namespace tessera::detail

@@ -8,11 +8,13 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <comm/log/call_cause.h>
+#include <tensor/call/observer.h>
 #include <tensor/checks/replication_check.h>
+#include <tensor/impl/sharded_impl.h>
 #include <tensor/impl/wrap.h>
-#include <tensor/inspect/dry_run.h>
+#include <tensor/state/dispatch_keys.h>
+#include <tensor/state/late_operators.h>
 #include <tensor/state/plain_is_replicated.h>
-#include <tensor/uses/cross_entropy.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -215,7 +217,7 @@ bool run_as_used(const OpCall& call, const ParameterRoles& roles) {
     return false;
   }
   const auto use = use_in(call, roles);
-  if (!use || DryRun::current() != nullptr) {
+  if (!use || CallObserver::current() != nullptr) {
     return false;
   }
   const DeviceMesh mesh =
@@ -296,7 +298,6 @@ void register_use_kernels(std::vector<c10::RegistrationHandleRAII>& handles) {
   for (size_t i = 0; i < kRoles.size(); ++i) {
     add(kRoles[i].name, kRoles[i].overload, kernels[i]);
   }
-  add("aten::cross_entropy_loss", "", cross_entropy_kernel());
 }
 
 }  // namespace tessera::detail

@@ -29,9 +29,6 @@
 
 namespace tessera::detail {
 
-/// Reserved by LibTorch for extensions; see Note [Styles without hooks].
-constexpr c10::DispatchKey kUseKey = c10::DispatchKey::DeferredInit;
-
 /// A move in the mesh dim of a style. Negative tensor dims count from the end.
 struct UseStep {
   /// Only tensors in this placement are moved; all, where it is not set.
@@ -70,8 +67,7 @@ void run_below_use(
     const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     torch::jit::Stack* stack);
 
-/// Registers the kernels of operators that take parameters, and of those that
-/// a LossParallel changes.
+/// Registers the kernels of operators that take parameters.
 void register_use_kernels(std::vector<c10::RegistrationHandleRAII>& handles);
 
 }  // namespace tessera::detail

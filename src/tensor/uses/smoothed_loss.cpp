@@ -12,7 +12,7 @@
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/move/redistribute_shard.h>
-#include <tensor/state/plain_is_replicated.h>
+#include <tensor/move/view_copies.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace tessera::detail {

@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 #include <tensor/call/json_call.h>
 #include <tensor/call/rule_operands.h>
+#include <tensor/impl/sharded_impl.h>
 #include <tensor/inspect/dry_run.h>
 #include <tensor/random/ops/table.h>
 #include <tessera/comm/world.h>

@@ -8,7 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <tensor/run/run_decision.h>
+#include <tensor/run/run_off_mesh.h>
 #include <tensor/state/strides.h>
 #include <tessera/layout/notation.h>
 #include <nlohmann/json.hpp>

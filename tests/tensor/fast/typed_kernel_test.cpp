@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include <tensor/fast/decision_cache.h>
+#include <tensor/fast/thread_dispatch.h>
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <ATen/ops/full.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
-#include <tensor/move/redistribute_shard.h>
+#include <tensor/state/replicated.h>
 
 namespace tessera::detail {
 

@@ -12,7 +12,9 @@
 #include <c10/util/Exception.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
-#include <tensor/move/redistribute_shard.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/state/replicated.h>
 
 namespace tessera::detail {
 

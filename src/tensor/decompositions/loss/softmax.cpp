@@ -8,6 +8,9 @@
 #include <c10/util/Exception.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/state/value_limits.h>
 
 namespace tessera::detail {
 

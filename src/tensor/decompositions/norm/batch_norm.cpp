@@ -12,7 +12,7 @@
 #include <c10/util/accumulate.h>
 #include <tensor/decompositions/norm/running_statistics.h>
 #include <tensor/decompositions/table.h>
-#include <tensor/move/redistribute_shard.h>
+#include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 
 namespace tessera::detail {

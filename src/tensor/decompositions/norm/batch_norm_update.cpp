@@ -7,7 +7,8 @@
 #include <c10/util/accumulate.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
-#include <tensor/move/redistribute_shard.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/state/replicated.h>
 
 namespace tessera::detail {
 

@@ -10,7 +10,8 @@
 #include <ATen/ops/zeros.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
-#include <tensor/move/redistribute_shard.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/state/replicated.h>
 
 namespace tessera::detail {
 

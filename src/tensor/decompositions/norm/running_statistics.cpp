@@ -1,6 +1,8 @@
 #include <tensor/decompositions/norm/running_statistics.h>
 
 #include <ATen/ops/stack.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/view_copies.h>
 
 namespace tessera::detail {
 

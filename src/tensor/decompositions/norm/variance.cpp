@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
+#include <tensor/impl/sharded_impl.h>
 
 namespace tessera::detail {
 

@@ -7,7 +7,7 @@
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/halo.h>
 #include <tensor/decompositions/table.h>
-#include <tensor/move/redistribute_shard.h>
+#include <tensor/state/replicated.h>
 
 namespace tessera::detail {
 

@@ -16,6 +16,8 @@
 #include <ATen/ops/zeros.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/state/value_limits.h>
 
 namespace tessera::detail {
 

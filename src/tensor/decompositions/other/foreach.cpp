@@ -8,7 +8,10 @@
 #include <c10/util/accumulate.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
-#include <tensor/move/redistribute_shard.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/state/replicated.h>
+#include <tensor/state/value_limits.h>
 
 namespace tessera::detail {
 

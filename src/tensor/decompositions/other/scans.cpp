@@ -17,6 +17,7 @@
 #include <ATen/ops/where.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
+#include <tensor/impl/sharded_impl.h>
 
 namespace tessera::detail {
 

@@ -10,6 +10,7 @@
 #include <c10/util/Exception.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
+#include <tensor/impl/sharded_impl.h>
 
 namespace tessera::detail {
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/view_as_real.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/move/redistribute_shard.h>
+#include <tensor/move/view_copies.h>
 
 namespace tessera::detail {
 

@@ -2,7 +2,8 @@
 
 #include <c10/util/Exception.h>
 #include <comm/engine/random_counters.h>
-#include <tensor/random/ops/unsharded_random.h>
+#include <tensor/random/ops/plain_draws.h>
+#include <tensor/state/late_operators.h>
 #include <tensor/state/plain_is_replicated.h>
 #include <tessera/comm/world.h>
 

@@ -2,7 +2,9 @@
 
 #include <ATen/ops/empty_like.h>
 #include <tensor/impl/sharded_impl.h>
-#include <tensor/random/ops/unsharded_random.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/random/ops/plain_draws.h>
 
 namespace tessera::detail {
 
@@ -162,6 +164,14 @@ void write_values(const at::Tensor& to, const at::Tensor& values) {
   } else {
     to.resize_(values.sizes()).copy_(values);
   }
+}
+
+OperationDraws::OperationDraws(const OpCall& call, bool counts)
+    : counters_(call.mesh()->world().random_counters()), plain_(counters_) {
+  counters_->push_scope(counts ? take_draw(call) : Draw{});
+}
+OperationDraws::~OperationDraws() {
+  counters_->pop();
 }
 
 }  // namespace tessera::detail

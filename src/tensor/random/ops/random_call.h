@@ -7,6 +7,7 @@
 
 #include <tensor/call/op_call.h>
 #include <tensor/random/fill/fill.h>
+#include <tensor/random/ops/plain_draws.h>
 #include <tensor/random/philox/philox_blocks.h>
 
 namespace tessera::detail {
@@ -65,5 +66,21 @@ at::Tensor draw_like(
 /// Writes values into a tensor, which takes over their shape where its own
 /// differs.
 void write_values(const at::Tensor& to, const at::Tensor& values);
+
+/// While it lives, a composite operator's draws are a sequence of their own,
+/// which one draw of the rank names: however many there are, the rank's counter
+/// moves by one. Plain tensors take part.
+class OperationDraws {
+ public:
+  /// A call that does not `count`, in a dry run, leaves the counters alone.
+  explicit OperationDraws(const OpCall& call, bool counts = true);
+  ~OperationDraws();
+  OperationDraws(const OperationDraws&) = delete;
+  OperationDraws& operator=(const OperationDraws&) = delete;
+
+ private:
+  std::shared_ptr<RandomCounters> counters_;
+  PlainDraws plain_;
+};
 
 }  // namespace tessera::detail

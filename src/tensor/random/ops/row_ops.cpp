@@ -10,9 +10,12 @@
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/topk.h>
 #include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
 #include <tensor/move/redistribute_shard.h>
+#include <tensor/move/view_copies.h>
 #include <tensor/random/ops/random_call.h>
 #include <tensor/random/ops/table.h>
+#include <tensor/state/replicated.h>
 
 namespace tessera::detail {
 

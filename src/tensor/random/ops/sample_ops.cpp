@@ -6,7 +6,9 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
 #include <tensor/move/redistribute_shard.h>
+#include <tensor/move/view_copies.h>
 #include <tensor/random/ops/random_call.h>
 #include <tensor/random/ops/table.h>
 #include <tensor/random/philox/reject.h>

@@ -10,10 +10,12 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 #include <tensor/call/decision.h>
-#include <tensor/move/redistribute_shard.h>
+#include <tensor/call/moves.h>
+#include <tensor/impl/sharded_impl.h>
 #include <tensor/random/ops/random_call.h>
-#include <tensor/random/ops/unsharded_random.h>
 #include <tensor/run/run_decision.h>
+#include <tensor/run/run_off_mesh.h>
+#include <tensor/state/replicated.h>
 
 namespace tessera::detail {
 
@@ -242,11 +244,9 @@ void list_moves(const OpCall& call, MoveList& list) {
 
 }  // namespace
 
-bool has_own_way(const OpCall& call, const OpTraits& traits) {
-  if (traits.special != unlisted_kernel) {
-    return traits.special != nullptr;
-  }
-  return is_attention_choice(call) && draws(call);
+bool draws_by_itself(const OpCall& call, SpecialKernel kernel) {
+  return kernel != unlisted_kernel ||
+         (is_attention_choice(call) && draws(call));
 }
 
 std::optional<Placements> drawn_placements(const OpCall& call) {

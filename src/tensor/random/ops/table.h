@@ -23,10 +23,10 @@ SpecialMoves random_moves(const c10::OperatorHandle& op);
 const at::Tensor* tensor_drawn_like(
     const std::vector<const at::Tensor*>& parameters, at::IntArrayRef shape);
 
-/// Tells whether the kernel that find_traits() gave an operator runs this call
-/// by itself. A fused kernel that is tagged as random does not: its calls are
-/// decided as those of other operators are.
-bool has_own_way(const OpCall& call, const OpTraits& traits);
+/// Tells whether the kernel of a random operator runs this call by itself. A
+/// fused kernel that is tagged as random does not: its calls are decided as
+/// those of other operators are.
+bool draws_by_itself(const OpCall& call, SpecialKernel kernel);
 
 /// Returns the placements of the results of a random call where they are not
 /// those that its tensors have in common.

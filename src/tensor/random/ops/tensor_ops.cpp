@@ -10,7 +10,9 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
 #include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
 #include <tensor/move/redistribute_shard.h>
+#include <tensor/move/view_copies.h>
 #include <tensor/random/ops/random_call.h>
 #include <tensor/random/ops/table.h>
 

@@ -4,15 +4,16 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/enum_tag.h>
+#include <tensor/call/op_call.h>
+#include <tensor/random/ops/plain_draws.h>
 #include <tensor/random/ops/random_call.h>
 #include <tensor/random/ops/table.h>
+#include <tensor/state/dispatch_keys.h>
 #include <tessera/comm/device_mesh.h>
 
 namespace tessera::detail {
 
 namespace {
-
-thread_local RandomCounters* current_counters = nullptr;
 
 void plain_kernel(
     const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -40,27 +41,6 @@ bool has_tensor_argument(const c10::FunctionSchema& schema) {
 }
 
 }  // namespace
-
-PlainDraws::PlainDraws(std::shared_ptr<RandomCounters> counters)
-    : counters_(std::move(counters)),
-      outer_(current_counters),
-      include_(kPlainRandomKey) {
-  current_counters = counters_.get();
-}
-PlainDraws::~PlainDraws() {
-  current_counters = outer_;
-}
-RandomCounters* PlainDraws::current() {
-  return current_counters;
-}
-
-OperationDraws::OperationDraws(const OpCall& call, bool counts)
-    : counters_(call.mesh()->world().random_counters()), plain_(counters_) {
-  counters_->push_scope(counts ? take_draw(call) : Draw{});
-}
-OperationDraws::~OperationDraws() {
-  counters_->pop();
-}
 
 void register_plain_random() {
   using c10::KernelFunction;
