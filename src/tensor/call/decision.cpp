@@ -392,6 +392,20 @@ class Decider {
 
 }  // namespace
 
+const WrapperForm& ResultForms::set(
+    size_t result, size_t element, WrapperForm form) {
+  if (result == 0 && element == 0) {
+    return first_ = std::move(form);
+  }
+  if (others_.size() <= result) {
+    others_.resize(result + 1);
+  }
+  if (others_[result].size() <= element) {
+    others_[result].resize(element + 1);
+  }
+  return others_[result][element] = std::move(form);
+}
+
 bool has_cut_argument(const OpCall& call) {
   bool found = false;
   call.for_each_argument_tensor([&](const at::Tensor& t) {

@@ -92,20 +92,6 @@ std::vector<int64_t> result_strides(
   return contiguous_strides(shape);
 }
 
-const WrapperForm& ResultForms::set(
-    size_t result, size_t element, WrapperForm form) {
-  if (result == 0 && element == 0) {
-    return first_ = std::move(form);
-  }
-  if (others_.size() <= result) {
-    others_.resize(result + 1);
-  }
-  if (others_[result].size() <= element) {
-    others_[result].resize(element + 1);
-  }
-  return others_[result][element] = std::move(form);
-}
-
 const WrapperForm& find_form(
     const Decision& decision, const c10::OperatorHandle& op, size_t result,
     size_t element, const at::Tensor& local) {
