@@ -21,6 +21,7 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/TensorImpl.h>
 #include <tensor/state/dispatch_keys.h>
+#include <tensor/state/extra_meta.h>
 #include <tensor/state/thread_state.h>
 #include <tessera/tensor/dtensor_spec.h>
 
@@ -141,7 +142,13 @@ class ShardedImpl final : public c10::TensorImpl {
   }
   ShardedImpl(const ShardedImpl&) = delete;
   ShardedImpl& operator=(const ShardedImpl&) = delete;
-  ~ShardedImpl() override;
+  ~ShardedImpl() override {
+    if (extra_meta_ && !extra_meta_->symbolic_shape_meta_ &&
+        extra_meta_->custom_storage_error_msg_) {
+      forget_tensor(*extra_meta_);
+      ThreadState::here().spare.texts.give(extra_meta_.release());
+    }
+  }
 
   // Makes it a tensor that autograd may follow.
   void become_normal(c10::VariableVersion version) {
@@ -151,7 +158,8 @@ class ShardedImpl final : public c10::TensorImpl {
 
   void forget_use() { key_set_ = key_set_.remove(kUseKey); }
 
-  void set_meta(c10::intrusive_ptr<ShardedMeta> meta, WrapperParts& spare) {
+  [[gnu::always_inline]] void set_meta(
+      c10::intrusive_ptr<ShardedMeta> meta, WrapperParts& spare) {
     extra_meta_.reset(spare.texts.take());
     extra_meta_->backend_meta_ = std::move(meta);
     storage_access_should_throw_ = true;

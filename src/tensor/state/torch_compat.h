@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <c10/util/intrusive_ptr.h>
+#include <tensor/state/extra_meta.h>
 #include <torch/csrc/autograd/function.h>
 
 namespace tessera::detail {
@@ -19,19 +20,6 @@ auto make_node(Arguments&&... arguments) {
     return std::shared_ptr<NodeType>(
         new NodeType(std::forward<Arguments>(arguments)...),
         [](auto* node) { deleteNode(node); });
-  }
-}
-
-/// Removes from an ExtraMeta what belongs to one tensor.
-template <class Meta>
-void forget_tensor(Meta& meta) {
-  meta.backend_meta_.reset();
-  if constexpr (requires { meta.named_tensor_meta_; }) {
-    meta.named_tensor_meta_.reset();
-  }
-  if constexpr (requires { meta.fake_device_; }) {
-    meta.fake_device_.reset();
-    meta.fake_tensor_mode_.reset();
   }
 }
 
