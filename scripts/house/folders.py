@@ -163,7 +163,8 @@ TABLE = {
     },
     "tests/tensor": {
         "tests/tensor/impl": "wrapper_test=wrap_test sharing_test mesh_device_test"
-                             " memory_format_test xla_test",
+                             " memory_format_test memory_format memory_format_views_test"
+                             " memory_format_operators_test xla_test",
         "tests/tensor/call": "kept_shards_test=keeps_sharding_test"
                              " different_calls_test decide_calls json_call",
         "tests/tensor/checks": "strict_mode_test",

@@ -111,8 +111,11 @@ inline Losses train_plain(const TrainingCase& c, int steps) {
   return losses;
 }
 
-inline Losses train_parallel(const TrainingCase& c, int steps) {
-  const DeviceMesh mesh = mesh_of(c.mesh, c.dims);
+/// Calls `after_backward(model, loss)` in every step, before the optimizer's.
+template <class AfterBackward>
+void train_on(
+    const DeviceMesh& mesh, const TrainingCase& c, int steps,
+    const AfterBackward& after_backward) {
   Gpt model = new_gpt(c.sizes, c.dtype);
   parallelize_module(model, mesh, c.plan);
   std::optional<DataParallel> parallel;
@@ -120,7 +123,6 @@ inline Losses train_parallel(const TrainingCase& c, int steps) {
     parallel.emplace(*model, mesh);
   }
   torch::optim::AdamW optimizer(model->parameters(), 1e-2);
-  Losses losses;
   for (int step = 0; step < steps; ++step) {
     optimizer.zero_grad();
     std::optional<LossParallel> guard;
@@ -134,9 +136,18 @@ inline Losses train_parallel(const TrainingCase& c, int steps) {
     if (parallel) {
       parallel->reduce_gradients();
     }
+    after_backward(*model, loss.detach());
     optimizer.step();
-    losses.push_back(full_tensor(loss.detach()).item<double>());
   }
+}
+
+inline Losses train_parallel(const TrainingCase& c, int steps) {
+  Losses losses;
+  train_on(
+      mesh_of(c.mesh, c.dims), c, steps,
+      [&](const torch::nn::Module&, const at::Tensor& loss) {
+        losses.push_back(full_tensor(loss).item<double>());
+      });
   return losses;
 }
 

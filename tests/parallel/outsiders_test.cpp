@@ -9,13 +9,8 @@ namespace tessera {
 namespace {
 
 using testing::expect_specs_of_members;
-using testing::Gpt;
-using testing::indices;
-using testing::loss_of;
-using testing::new_gpt;
 using testing::sequence_parallel;
 using testing::SpecTrace;
-using testing::targets;
 using testing::tensor_parallel;
 using testing::TrainingCase;
 using testing::with_vocabulary;
@@ -31,29 +26,10 @@ void expect_training(const TrainingCase& c) {
   SCOPED_TRACE(c.name);
   expect_specs_of_members(
       c.mesh, c.dims, [&](const DeviceMesh& mesh, SpecTrace& trace) {
-        Gpt model = new_gpt(c.sizes);
-        parallelize_module(model, mesh, c.plan);
-        std::optional<DataParallel> parallel;
-        if (c.data_parallel) {
-          parallel.emplace(*model, mesh);
-        }
-        torch::optim::AdamW optimizer(model->parameters(), 1e-2);
-        for (int step = 0; step < 2; ++step) {
-          optimizer.zero_grad();
-          std::optional<LossParallel> guard;
-          if (c.loss_parallel) {
-            guard.emplace();
-          }
-          const at::Tensor loss = loss_of(
-              model(distribute_tensor(indices(c.sizes, step), mesh, c.batch())),
-              distribute_tensor(targets(c.sizes, step), mesh, c.batch()));
-          loss.backward();
-          if (parallel) {
-            parallel->reduce_gradients();
-          }
-          note_gradients(*model, trace);
-          optimizer.step();
-        }
+        testing::train_on(
+            mesh, c, 2, [&](const torch::nn::Module& model, const at::Tensor&) {
+              note_gradients(model, trace);
+            });
       });
 }
 

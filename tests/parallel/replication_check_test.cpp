@@ -1,5 +1,7 @@
 // Plain tensors that differ between ranks where they are taken for copies: seen
 // by whoever holds a ReplicationCheck, with the call, the tensor and the ranks.
+#include <algorithm>
+
 #include <harness/sharded_test.h>
 
 namespace tessera {
@@ -10,6 +12,7 @@ using testing::device;
 using testing::distinct;
 using testing::error_of;
 using testing::f64;
+using testing::i64;
 using testing::mesh_of;
 
 // Each rank's own, and the same on all.
@@ -50,6 +53,39 @@ TEST(ReplicationCheck, FindsPlainArgumentsThatDiffer) {
           at::cat({x, own({1, 3})}, 0);
         }),
         {"aten::cat"});
+  });
+}
+
+int64_t comparisons_in(const CommLog& log) {
+  return std::ranges::count(
+      log.entries(), std::string("replication check"), &CommLogEntry::cause);
+}
+
+// Smoothed labels and a LossParallel have kernels of their own.
+TEST(ReplicationCheck, FindsTargetsOfCrossEntropyThatDiffer) {
+  run_ranks(2, [] {
+    at::Tensor x =
+        distribute_tensor(distinct({3, 4}), mesh_of({2}), {Shard(1)});
+    x.requires_grad_();
+    const at::Tensor target = at::tensor({0, 3, 1}, i64());
+    const ImplicitReplication replication;
+    const ReplicationCheck check;
+    const auto expect_compared = [&](double smoothing) {
+      const auto loss = [&](const at::Tensor& labels) {
+        return at::cross_entropy_loss(x, labels, {}, 1, -100, smoothing);
+      };
+      expect_found(
+          error_of([&] { loss(target.sub(rank()).abs()); }),
+          {"aten::cross_entropy_loss on mesh(2)", "argument 'target'"});
+      const CommLog log;
+      loss(target);
+      EXPECT_EQ(comparisons_in(log), 1);
+    };
+    expect_compared(0);
+    expect_compared(0.1);
+    const LossParallel parallel;
+    expect_compared(0);
+    expect_compared(0.1);
   });
 }
 

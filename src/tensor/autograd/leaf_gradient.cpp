@@ -21,6 +21,13 @@ namespace {
 using torch::autograd::FunctionPreHook;
 using torch::autograd::variable_list;
 
+// Fields of it are read instead of calling requires_grad(), is_leaf() and
+// hooks(), which every call with gradients would pay for every argument.
+torch::autograd::AutogradMeta* autograd_meta_of(const at::Tensor& t) {
+  return static_cast<torch::autograd::AutogradMeta*>(
+      t.unsafeGetTensorImpl()->autograd_meta());
+}
+
 // Returns the placements that a gradient is brought to.
 Placements wanted_placements(
     const at::Tensor& gradient, const at::Tensor& leaf) {
@@ -156,20 +163,17 @@ class FirstHook final : public LeafHook {
  private:
   variable_list run(
       const variable_list& gradients, const at::Tensor& owner) override {
-    const bool last = torch::autograd::impl::hooks(owner).size() == 1;
+    const auto& meta = *autograd_meta_of(owner);
+    const bool last = meta.hooks_.size() == 1;
     if (!last) {
       LastHook::add(owner);
     }
-    if (!run_list_ || is_list_empty(owner)) {
+    if (!run_list_ || !meta.cpp_hooks_list_ || meta.cpp_hooks_list_->empty()) {
       return placed(gradients[0], owner, last);
     }
     const variable_list results =
         (*run_list_)(placed(gradients[0], owner, /*last=*/false));
     return placed(results[0], owner, last);
-  }
-  static bool is_list_empty(const at::Tensor& owner) {
-    const auto* meta = torch::autograd::impl::get_autograd_meta(owner);
-    return !meta->cpp_hooks_list_ || meta->cpp_hooks_list_->empty();
   }
 
   std::unique_ptr<FunctionPreHook> run_list_;
@@ -202,10 +206,11 @@ void keep_addends(const at::Tensor& leaf, std::optional<int64_t> mesh_dim) {
 // first of ours is dropped, it leaves the second behind for what has run
 // already.
 void watch_leaf(const at::Tensor& t) {
-  if (!t.requires_grad() || !t.is_leaf()) {
+  auto* meta = autograd_meta_of(t);
+  if (meta == nullptr || !meta->requires_grad_ || meta->grad_fn_) {
     return;
   }
-  auto& hooks = torch::autograd::impl::hooks(t);
+  auto& hooks = meta->hooks_;
   if (hooks.empty()) {
     torch::autograd::impl::create_cpp_hook(t);
     hooks.front() = std::make_unique<FirstHook>(t, std::move(hooks.front()));

@@ -7,8 +7,10 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <comm/log/call_cause.h>
+#include <tensor/call/observer.h>
 #include <tensor/checks/replicas.h>
 #include <tensor/impl/sharded_impl.h>
+#include <tensor/state/plain_is_replicated.h>
 #include <tessera/tensor/replication_check.h>
 
 namespace tessera {
@@ -100,6 +102,16 @@ void check_replication(const OpCall& call) {
     const std::string text = full_name(call.op().operator_name());
     check_replication(
         text + " on " + to_string(*call.mesh()), tensors, *call.mesh());
+  }
+}
+
+void check_plain(const OpCall& call, bool may_mix) {
+  if (!may_mix) {
+    call.check_no_mix();
+  }
+  if (checks_replication() && !PlainIsReplicated::by_construction() &&
+      CallObserver::current() == nullptr) {
+    check_replication(call);
   }
 }
 

@@ -29,4 +29,10 @@ void check_replication(
 /// Numbers that LibTorch has wrapped into tensors are no tensors of the user's.
 void check_replication(const OpCall& call);
 
+/// Throws where a user has mixed plain and sharded tensors, unless `may_mix` or
+/// an ImplicitReplication allows it; where it is allowed, compares the plain
+/// ones if the user asks for that. Every kernel that users' arguments enter
+/// calls this once.
+void check_plain(const OpCall& call, bool may_mix);
+
 }  // namespace tessera::detail

@@ -89,22 +89,10 @@ const DecisionPtr& special_decision() {
 
 void watch_leaves(const OpCall& call) {
   call.for_each_argument_tensor([](const at::Tensor& t) {
-    if (is_sharded(t) && t.requires_grad()) {
+    if (is_sharded(t)) {
       watch_leaf(t);
     }
   });
-}
-
-// Throws where the caller has mixed plain and sharded tensors. Where that is
-// allowed, the plain ones are compared if the user asks for it.
-void check_plain(const OpCall& call, bool may_mix) {
-  if (!may_mix) {
-    call.check_no_mix();
-  }
-  if (checks_replication() && !PlainIsReplicated::by_construction() &&
-      CallObserver::current() == nullptr) {
-    check_replication(call);
-  }
 }
 
 // Checks a call that was not met before, and decides it.
@@ -246,13 +234,11 @@ void cross_entropy_composite(
     const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   ensure_registered();
   const OpCall call(op, stack);
-  if (!meets_on_several_meshes(call)) {
+  if (!meets_on_several_meshes(call) && is_smoothed_loss(call)) {
     call.check_one_mesh();
-    call.check_no_mix();
+    check_plain(call, /*may_mix=*/false);
     const PlainIsReplicated depth;
-    if (run_smoothed_loss(call)) {
-      return;
-    }
+    return run_smoothed_loss(call);
   }
   composite_kernel(op, keys, stack);
 }

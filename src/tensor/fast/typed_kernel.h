@@ -156,7 +156,7 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
     (for_each_typed(
          arguments,
          [](const at::Tensor& t) {
-           if (is_sharded(t) && t.requires_grad()) {
+           if (is_sharded(t)) {
              watch_leaf(t);
            }
          }),
@@ -229,9 +229,10 @@ class TypedComposite<R(A...)> final : public c10::OperatorKernel {
       mine.count_typed(1);
       if constexpr (std::is_same_v<R, at::Tensor>) {
         at::Tensor result = decompose(arguments...);
-        return is_sharded(result) || PlainIsReplicated::active()
-                   ? result
-                   : as_replicated(result, mesh_of(arguments...));
+        if (!is_sharded(result) && !PlainIsReplicated::active()) {
+          result = as_replicated(result, mesh_of(arguments...));
+        }
+        return result;
       } else {
         return decompose(arguments...);
       }
@@ -243,8 +244,7 @@ class TypedComposite<R(A...)> final : public c10::OperatorKernel {
  private:
   R decompose(std::remove_reference_t<A>&... arguments) {
     const PlainIsReplicated depth;
-    return op_.redispatch(
-        c10::DispatchKeySet(kUnusedKey), static_cast<A>(arguments)...);
+    return op_.redispatch(kUnusedKeys, static_cast<A>(arguments)...);
   }
 
   // Of the first sharded argument; there is one.

@@ -66,14 +66,15 @@ c10::VariableVersion version_of(const ShardedMeta& meta) {
   return meta.copy ? c10::VariableVersion(0) : version_of(meta.local);
 }
 
+// `offset` is that in the global strides; a whole shard has its own.
 at::Tensor make_formed(
-    at::Tensor&& local, const WrapperForm& form, bool inference,
+    at::Tensor&& local, const WrapperForm& form, int64_t offset, bool inference,
     c10::intrusive_ptr<ShardedMeta> base) {
   WrapperParts& spare = ThreadState::here().spare;
   const c10::TensorImpl* shard = local.unsafeGetTensorImpl();
   auto impl = c10::make_intrusive<ShardedImpl>(
       static_cast<const ShardedImpl&>(form.like()),
-      form.is_whole() ? shard->storage_offset() : 0, spare);
+      form.is_whole() ? shard->storage_offset() : offset, spare);
   if (!inference) [[likely]] {
     impl->become_normal(version_of(local));
   }
@@ -107,7 +108,7 @@ WrapperForm::WrapperForm(const at::Tensor& local, SpecPtr spec, ViewStart start)
 // which the shard knows, and views are what their source is.
 at::Tensor wrap(at::Tensor&& local, const WrapperForm& form) {
   const bool inference = local.is_inference();
-  return make_formed(std::move(local), form, inference, {});
+  return make_formed(std::move(local), form, 0, inference, {});
 }
 
 at::Tensor wrap_view(
@@ -115,17 +116,17 @@ at::Tensor wrap_view(
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   share_version(local, *meta);
-  const auto use = meta->use;
-  at::Tensor view = make_formed(
-      std::move(local), form, source.is_inference(),
-      meta->base ? meta->base : std::move(meta));
-  if (!form.is_whole()) {
-    constexpr auto offset = ShardedImpl::storage_offset_of();
-    view.unsafeGetTensorImpl()->*offset = offset_of_view(
-        form.start(), source.unsafeGetTensorImpl()->*offset,
-        static_cast<int64_t>(form.like().itemsize()));
+  std::shared_ptr<const ParameterUse> use;
+  if (meta->use) [[unlikely]] {
+    use = meta->use;
   }
-  if (use) {
+  constexpr auto offset = ShardedImpl::storage_offset_of();
+  at::Tensor view = make_formed(
+      std::move(local), form,
+      offset_of_view(
+          form.start(), source.unsafeGetTensorImpl()->*offset, form.like()),
+      source.is_inference(), meta->base ? meta->base : std::move(meta));
+  if (use) [[unlikely]] {
     take_use(view, use);
   }
   return view;
@@ -133,9 +134,9 @@ at::Tensor wrap_view(
 
 void take_offset(
     const at::Tensor& view, const ViewStart& start, const at::Tensor& source) {
-  view.unsafeGetTensorImpl()->set_storage_offset(offset_of_view(
-      start, source.storage_offset(),
-      static_cast<int64_t>(view.element_size())));
+  c10::TensorImpl* impl = view.unsafeGetTensorImpl();
+  impl->set_storage_offset(
+      offset_of_view(start, source.storage_offset(), *impl));
 }
 
 at::Tensor make_wrapper(c10::intrusive_ptr<ShardedMeta> meta) {

@@ -22,13 +22,16 @@ struct ViewStart {
   int64_t source_width = 0;
 };
 
-/// Returns the storage offset that a view says it has, whose elements have
-/// `width` bytes: as that of a plain tensor, counted in the global strides.
+/// Returns the storage offset that a view of elements like `like`'s says it
+/// has: as that of a plain tensor, counted in the global strides.
 inline int64_t offset_of_view(
-    const ViewStart& start, int64_t source_offset, int64_t width) {
-  return start.source_width == 0
-             ? source_offset + start.offset
-             : source_offset * start.source_width / width + start.offset;
+    const ViewStart& start, int64_t source_offset,
+    const c10::TensorImpl& like) {
+  if (start.source_width != 0) [[unlikely]] {
+    source_offset = source_offset * start.source_width /
+                    static_cast<int64_t>(like.itemsize());
+  }
+  return source_offset + start.offset;
 }
 
 /// What wrappers of equal shards have in common.

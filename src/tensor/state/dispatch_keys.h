@@ -26,5 +26,6 @@ constexpr c10::DispatchKey kPlainRandomKey = c10::DispatchKey::Fake;
 /// No backend has this key: its entry in the table of an operator that ATen
 /// decomposes is that decomposition.
 constexpr c10::DispatchKey kUnusedKey = c10::DispatchKey::PrivateUse2;
+inline constexpr c10::DispatchKeySet kUnusedKeys(kUnusedKey);
 
 }  // namespace tessera::detail

@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 #include <tensor/call/observer.h>
 #include <tensor/call/op_call.h>
+#include <tensor/checks/replication_check.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/state/dispatch_keys.h>
@@ -103,7 +104,6 @@ bool run_loss_parallel(const OpCall& call) {
     return false;
   }
   call.check_one_mesh();
-  call.check_no_mix();
   const int64_t classes = logits.dim() < 2 ? 0 : 1;
   TORCH_CHECK_VALUE(
       logits.dim() > 0 && cuts(logits, classes),
@@ -118,6 +118,8 @@ bool run_loss_parallel(const OpCall& call) {
   if (!is_plain_case) {
     return false;  // no gather either
   }
+  check_plain(call, /*may_mix=*/false);
+  const PlainIsReplicated depth;
   if (at::autocast::is_autocast_enabled(logits.device().type()) &&
       logits.scalar_type() != at::kDouble) {
     logits = logits.to(at::kFloat);  // we stand above autocast

@@ -160,6 +160,12 @@ class SmoothedLoss : public torch::autograd::Function<SmoothedLoss> {
   }
 };
 
+// Per class; undefined where none is given.
+at::Tensor weight_of(const OpCall& call) {
+  return call.argument(2).isTensor() ? call.argument(2).toTensor()
+                                     : at::Tensor();
+}
+
 // This rank has all of a tensor.
 bool is_whole(const at::Tensor& t) {
   return !t.defined() || !is_sharded(t) || spec_of(t).is_replicated();
@@ -167,33 +173,32 @@ bool is_whole(const at::Tensor& t) {
 
 }  // namespace
 
-bool run_smoothed_loss(const OpCall& call) {
+bool is_smoothed_loss(const OpCall& call) {
   const at::Tensor logits = call.argument(0).toTensor();
   const at::Tensor target = call.argument(1).toTensor();
-  const at::Tensor weight =
-      call.argument(2).isTensor() ? call.argument(2).toTensor() : at::Tensor();
+  const at::Tensor weight = weight_of(call);
   const double smoothing = call.argument(5).toDouble();
   const bool is_wanted = c10::GradMode::is_enabled() &&
                          logits.requires_grad() && smoothing > 0 &&
                          smoothing <= 1;
-  if (!is_wanted || !is_sharded(logits) || logits.dim() < 2 ||
-      logits.numel() == 0 || target.is_floating_point() ||
-      target.dim() != logits.dim() - 1 || !is_whole(weight) ||
-      (weight.defined() && weight.requires_grad()) ||
-      cuts_of(spec_of(logits).placements(), 1).empty()) {
-    return false;
-  }
-  const at::Tensor loss = SmoothedLoss::apply(
+  return is_wanted && is_sharded(logits) && logits.dim() >= 2 &&
+         logits.numel() != 0 && !target.is_floating_point() &&
+         target.dim() == logits.dim() - 1 && is_whole(weight) &&
+         !(weight.defined() && weight.requires_grad()) &&
+         !cuts_of(spec_of(logits).placements(), 1).empty();
+}
+
+void run_smoothed_loss(const OpCall& call) {
+  const at::Tensor logits = call.argument(0).toTensor();
+  call.finish(SmoothedLoss::apply(
       at::log_softmax(logits, 1, logits.scalar_type()),
       Labels{
-          .target = target,
-          .weight = weight,
+          .target = call.argument(1).toTensor(),
+          .weight = weight_of(call),
           .reduction = call.argument(3).toInt(),
           .ignored = call.argument(4).toInt(),
-          .smoothing = smoothing,
-          .classes = logits.size(1)});
-  call.finish(loss);
-  return true;
+          .smoothing = call.argument(5).toDouble(),
+          .classes = logits.size(1)}));
 }
 
 }  // namespace tessera::detail

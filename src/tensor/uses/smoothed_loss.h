@@ -11,8 +11,10 @@
 
 namespace tessera::detail {
 
-/// Runs cross_entropy_loss where labels are smoothed, classes are cut and a
-/// gradient is wanted; returns false, and does nothing, elsewhere.
-bool run_smoothed_loss(const OpCall& call);
+/// Tells whether a call of cross_entropy_loss has smoothed labels, classes that
+/// are cut and a gradient to come.
+bool is_smoothed_loss(const OpCall& call);
+/// Runs such a call.
+void run_smoothed_loss(const OpCall& call);
 
 }  // namespace tessera::detail
