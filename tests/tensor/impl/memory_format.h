@@ -1,6 +1,6 @@
 // What a sharded tensor says of its memory format, and what its shards have:
 // both are those of the plain tensor, see Note [How shards lie in memory],
-// src/tensor/strides.h. The reference looks at strides only.
+// src/tensor/state/strides.h. The reference looks at strides only.
 #pragma once
 
 #include <harness/sharded_test.h>

@@ -1,5 +1,5 @@
 // The memory format of tensors that are made, moved, or gradients.
-#include "tensor/memory_format.h"
+#include "tensor/impl/memory_format.h"
 
 namespace tessera {
 namespace {
