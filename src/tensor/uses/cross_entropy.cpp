@@ -16,6 +16,7 @@
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/state/dispatch_keys.h>
 #include <tensor/state/late_operators.h>
+#include <tensor/state/plain_is_replicated.h>
 #include <tensor/uses/parameter_use.h>
 #include <tessera/layout/notation.h>
 #include <torch/csrc/autograd/custom_function.h>
