@@ -6,9 +6,9 @@ function(tessera_engine_mpi)
     message(STATUS "MPI was not found: no engine 'mpi'")
     return()
   endif()
-  add_library(tessera_mpi MODULE comm/engine/mpi/mpi_network.cpp
+  add_library(tessera_mpi MODULE comm/engine/mpi/mpi_transport.cpp
     comm/engine/mpi/failed_ranks.cpp
-    comm/engine/process/news.cpp)
+    comm/engine/process/peer_events.cpp)
   target_include_directories(tessera_mpi PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(tessera_mpi SYSTEM PRIVATE ${MPI_CXX_INCLUDE_DIRS})
   target_compile_features(tessera_mpi PRIVATE cxx_std_20)

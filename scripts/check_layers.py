@@ -3,6 +3,7 @@
 
 Holds the table of layers and reads every #include below include/, src/, cli/,
 python/, examples/, benchmarks/ and tests/, and the DEPENDS of src/CMakeLists.txt.
+The order inside a layer is checked by layer_folders.py, with tables of its own.
 Prints one line per broken rule and exits 1 when there is one.
 
   scripts/check_layers.py [--root FOLDER]
@@ -12,6 +13,8 @@ import pathlib
 import re
 import sys
 from typing import NamedTuple
+
+import layer_folders
 
 # layer: the layers that it may include beside itself
 LAYERS = {
@@ -168,8 +171,9 @@ def check_includes(files):
                 yield f"{file.path}:{include.line}: {include.text}: {problem}"
 
 
-def check_cycles(files):
-    """Yields each include cycle once, from its first file in walking order."""
+def check_cycles(files, units):
+    """Yields each include cycle once, from its first file in walking order; those
+    among files of layers are circles of units."""
     done, path = set(), []
 
     def walk(name):
@@ -186,6 +190,8 @@ def check_cycles(files):
 
     for name in files:
         for cycle in walk(name):
+            if units.keys() >= set(cycle):
+                continue
             yield f"{cycle[0]}:1: include cycle: {' -> '.join(cycle)}"
 
 
@@ -205,7 +211,12 @@ def check_cmake(root):
 def check_tree(root):
     root = root.resolve()
     files = read_tree(root)
-    problems = [*check_includes(files), *check_cycles(files), *check_cmake(root)]
+    units = layer_folders.read_units(files)
+    problems = [*check_includes(files), *check_cycles(files, units), *check_cmake(root),
+                *layer_folders.check_folders(files, units),
+                *layer_folders.check_units(files, units),
+                *layer_folders.check_counts(files),
+                *layer_folders.check_definitions(root, units)]
     return len(files), problems
 
 

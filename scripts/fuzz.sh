@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes the reader of saved metadata under AddressSanitizer and
-# UndefinedBehaviorSanitizer: tests/fuzz/serialize_fuzz.cpp with clang's libFuzzer.
+# UndefinedBehaviorSanitizer: tests/sharded_tensor/format/serialize_fuzz.cpp with clang's libFuzzer.
 #
 #   scripts/fuzz.sh [RUNS]    1,000,000 unless told; FUZZ_SECONDS limits the time
 #
@@ -16,8 +16,9 @@ runs=${1:-1000000}
 seconds=${FUZZ_SECONDS:-1800}
 clang=${FUZZ_CLANG:-clang++-14}
 out=build-fuzz
-sources='remote_device metadata choices sharding_spec shard_checks infer_spec
-spec_registry codec byte_fields text_fields value_fields spec_fields serialize'
+sources='spec/remote_device spec/metadata spec/enum_codec spec/sharding_spec
+spec/shard_checks spec/infer_spec spec/spec_registry format/codec format/byte_archive
+format/text_archive format/encode_types format/encode_specs format/serialize'
 
 say() { echo "fuzz: $*" >&2; }
 has_fuzzer() {
@@ -55,11 +56,11 @@ flags=(-std=c++20 -O1 -g -fno-omit-frame-pointer "${sanitize[@]}"
   -isystem "$torch/include/torch/csrc/api/include")
 # What to compile, a line each.
 compilations() {
-  local target=tests/fuzz/serialize_fuzz.cpp name
+  local target=tests/sharded_tensor/format/serialize_fuzz.cpp name
   echo "-c $target -o $out/serialize_fuzz.o"
   echo "-c $target -o $out/planted_fuzz.o -DTESSERA_PLANTED_FAULT"
   for name in $sources; do
-    echo "-c src/sharded_tensor/$name.cpp -o $out/objects/$name.o"
+    echo "-c src/sharded_tensor/$name.cpp -o $out/objects/${name##*/}.o"
   done
 }
 say "compiling $(compilations | wc -l) sources"

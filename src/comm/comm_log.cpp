@@ -8,9 +8,10 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "comm/call_cause.h"
-#include "comm/engine/call_records.h"
 #include "comm/engine/engine.h"
+#include "comm/log/call_cause.h"
+#include "comm/log/call_records.h"
+#include "comm/this_rank.h"
 
 namespace tessera {
 

@@ -7,10 +7,11 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
-#include "comm/call_cause.h"
+#include "comm/call/check_call.h"
+#include "comm/direct.h"
 #include "comm/engine/engine.h"
-#include "comm/pull.h"
-#include "comm/rank_guard.h"
+#include "comm/engine/guarded_rank.h"
+#include "comm/log/call_cause.h"
 #include "comm/wait_hooks.h"
 
 namespace tessera {
@@ -95,7 +96,7 @@ Work submit(CommunicatorImpl& impl, CollectiveCall call) {
   }
   if (!detail::is_point_to_point(call.kind)) {
     call.cause = detail::current_cause_facts();
-    call.thread = detail::guarded_thread();
+    call.thread = detail::guarded().thread;
     call.cause.took_shards_for_equal =
         impl.of_world != nullptr &&
         impl.of_world->took_shards_for_equal.load(std::memory_order_relaxed);

@@ -5,6 +5,7 @@
 #include "base/escape.h"
 #include "base/text.h"
 #include "comm/engine/engine.h"
+#include "comm/this_rank.h"
 
 namespace tessera {
 namespace {

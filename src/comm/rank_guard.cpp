@@ -1,8 +1,5 @@
-#include "comm/rank_guard.h"
-
 #include <tessera/comm/world.h>
 
-#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -10,24 +7,13 @@
 #include <c10/util/Exception.h>
 
 #include "comm/engine/engine.h"
+#include "comm/engine/guarded_rank.h"
+#include "comm/engine/rank_modes.h"
 #include "comm/engine/simulated/simulated_world.h"
-#include "comm/engine/threads.h"
+#include "comm/engine/threads/threads.h"
 
 namespace tessera {
 namespace {
-
-std::atomic<int64_t> worlds_of_threads = 0;
-
-// What the innermost RankGuard has made of this thread.
-struct Guarded {
-  std::shared_ptr<detail::WorldImpl> rank;
-  uint64_t thread = 0;
-};
-
-Guarded& guarded() {
-  thread_local Guarded here;
-  return here;
-}
 
 // The rank that this thread is by itself, or null.
 std::shared_ptr<detail::WorldImpl> rank_by_birth() {
@@ -39,7 +25,7 @@ std::shared_ptr<detail::WorldImpl> rank_by_birth() {
 
 void check_is_free(const detail::WorldImpl& wanted) {
   std::shared_ptr<detail::WorldImpl> mine = rank_by_birth();
-  mine = mine == nullptr ? guarded().rank : mine;
+  mine = mine == nullptr ? detail::guarded().rank : mine;
   TORCH_CHECK_VALUE(
       mine == nullptr || mine.get() == &wanted, "RankGuard of rank ",
       wanted.rank(), " of ", wanted.size(),
@@ -56,7 +42,7 @@ bool has_rank_modes(const std::shared_ptr<detail::WorldImpl>& rank) {
 }  // namespace
 
 struct RankGuard::State {
-  Guarded before;
+  detail::Guarded before;
   std::optional<detail::RankModes> modes;
 };
 
@@ -73,40 +59,14 @@ RankGuard::RankGuard(const World& world, const std::string& name) {
   if (has_rank_modes(rank)) {
     state_->modes.emplace();
   }
-  state_->before =
-      std::exchange(guarded(), {rank, base::hash_bytes(name) | 1});  // never 0
+  state_->before = std::exchange(
+      detail::guarded(), {rank, base::hash_bytes(name) | 1});  // never 0
 }
 
 RankGuard::~RankGuard() {
   if (state_ != nullptr) {
-    guarded() = std::move(state_->before);
+    detail::guarded() = std::move(state_->before);
   }
 }
 
-namespace detail {
-
-ThreadRanksRun::ThreadRanksRun() {
-  ++worlds_of_threads;
-}
-ThreadRanksRun::~ThreadRanksRun() {
-  --worlds_of_threads;
-}
-
-void check_no_thread_ranks(const char* call) {
-  TORCH_CHECK_VALUE(
-      worlds_of_threads == 0, call,
-      ": this thread is none of the ranks that run as threads of this process; "
-      "a thread that a rank has started itself joins it with "
-      "tessera::RankGuard guard(world), where world is that rank's init()");
-}
-
-const std::shared_ptr<WorldImpl>& guarded_rank() {
-  return guarded().rank;
-}
-
-uint64_t guarded_thread() {
-  return guarded().thread;
-}
-
-}  // namespace detail
 }  // namespace tessera

@@ -6,8 +6,8 @@
 
 #include <c10/util/Exception.h>
 
-#include "comm/engine/threads.h"
-#include "comm/launch.h"
+#include "comm/call/rank_errors.h"
+#include "comm/engine/launch.h"
 
 namespace tessera::detail {
 namespace {

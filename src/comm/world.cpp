@@ -8,11 +8,12 @@
 
 #include <c10/util/Exception.h>
 
-#include "comm/engine/process/process_ranks.h"
+#include "comm/engine/guarded_rank.h"
+#include "comm/engine/launch.h"
 #include "comm/engine/simulated/simulated_world.h"
-#include "comm/engine/threads.h"
-#include "comm/launch.h"
-#include "comm/rank_guard.h"
+#include "comm/engine/threads/threads.h"
+#include "comm/process_ranks.h"
+#include "comm/this_rank.h"
 #include "comm/uncaught.h"
 
 namespace tessera {
@@ -57,7 +58,7 @@ void check_no_rank(const char* call) {
   if (outer == nullptr) {
     outer = detail::current_simulated_thread();
   }
-  const auto& guarded = detail::guarded_rank();
+  const auto& guarded = detail::guarded().rank;
   if (outer == nullptr && guarded != detail::lone_rank() &&
       guarded != nullptr && guarded->engine() == "threads") {
     outer = guarded;
@@ -160,7 +161,7 @@ std::shared_ptr<detail::WorldImpl> detail::this_rank(const char* call) {
   if (const auto& rank = current_thread_rank()) {
     return rank;
   }
-  if (const auto& rank = guarded_rank()) {
+  if (const auto& rank = guarded().rank) {
     return rank;
   }
   if (auto rank = current_simulated_rank()) {
@@ -177,6 +178,10 @@ std::shared_ptr<detail::WorldImpl> detail::this_rank(const char* call) {
   }
   check_engine_of_lone_rank();
   return lone_rank();
+}
+
+void detail::note_equal_shards() {
+  this_rank()->took_shards_for_equal.store(true, std::memory_order_relaxed);
 }
 
 namespace {

@@ -10,7 +10,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
-#include <tensor/several_meshes.h>
+#include <tensor/dispatch/several_meshes.h>
 #include <tessera/tensor/dtensor.h>
 
 namespace tessera {

@@ -8,9 +8,9 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
+#include <comm/log/call_cause.h>
 #include <parallel/mesh_dim.h>
-#include <tensor/leaf_gradient.h>
+#include <tensor/autograd/leaf_gradient.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>

@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 #include <parallel/parameter_names.h>
-#include <tensor/optimizer_state.h>
+#include <tensor/api/optimizer_state.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/optim/optimizer.h>
 

@@ -1,6 +1,6 @@
 #include <tessera/parallel/loss_parallel.h>
 
-#include <tensor/loss_parallel.h>
+#include <tensor/uses/cross_entropy.h>
 
 namespace tessera {
 

@@ -3,7 +3,7 @@
 #include <parallel/mesh_dim.h>
 #include <parallel/parameter_names.h>
 #include <parallel/style_actions.h>
-#include <tensor/in_place.h>
+#include <tensor/api/in_place.h>
 #include <tessera/parallel/distribute_module.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/nn/module.h>

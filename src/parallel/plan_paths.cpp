@@ -3,7 +3,7 @@
 #include <fnmatch.h>
 
 #include <c10/util/Exception.h>
-#include <tensor/module_name.h>
+#include <tensor/api/module_name.h>
 
 namespace tessera::detail {
 

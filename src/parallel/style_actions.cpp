@@ -5,7 +5,7 @@
 #include <c10/util/Exception.h>
 #include <parallel/layer_kinds.h>
 #include <parallel/plan_paths.h>
-#include <tensor/module_name.h>
+#include <tensor/api/module_name.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/nn/modules/activation.h>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <tensor/parameter_use.h>
+#include <tensor/uses/parameter_use.h>
 #include <tessera/parallel/parallelize_module.h>
 
 namespace tessera::detail {

@@ -8,7 +8,7 @@
 
 #include <oracle/sample_call.h>
 #include <oracle/simulated_ranks.h>
-#include <tensor/decision.h>
+#include <tensor/call/decision.h>
 
 namespace tessera::oracle {
 

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include <oracle/simulated_ranks.h>
-#include <tensor/ruled_call.h>
+#include <tensor/call/rule_operands.h>
 #include <torch/torch.h>
 
 #include <tessera/tessera.h>

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include <oracle/execution.h>
-#include <tensor/decision.h>
-#include <tensor/local_views.h>
+#include <tensor/call/decision.h>
+#include <tensor/call/result_specs.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera::oracle {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <tensor/ruled_call.h>
+#include <tensor/call/rule_operands.h>
 
 namespace tessera::oracle {
 

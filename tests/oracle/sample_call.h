@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <oracle/samples.h>
-#include <tensor/op_traits.h>
+#include <tensor/call/op_traits.h>
 
 namespace tessera::oracle {
 

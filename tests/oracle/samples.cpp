@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <tensor/op_call.h>
+#include <tensor/call/op_call.h>
 
 namespace tessera::oracle {
 

@@ -9,7 +9,7 @@
 
 #include "layout/expect_error.h"
 #include "plan/cases.h"
-#include "plan/simulate.h"
+#include "plan/search/simulate.h"
 
 namespace tessera {
 namespace {

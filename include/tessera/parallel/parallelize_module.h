@@ -4,8 +4,8 @@
 // A plan names modules, or parameters, and says how each is parallel. Weights
 // are cut in place, and each remembers how it is used: the call that multiplies
 // with it brings its input and its result into the layouts of the style
-// (src/tensor/parameter_use.h). Tensors have their global shapes everywhere, so
-// forward() needs no numbers of local heads or columns.
+// (src/tensor/uses/parameter_use.h). Tensors have their global shapes
+// everywhere, so forward() needs no numbers of local heads or columns.
 #pragma once
 
 #include <optional>

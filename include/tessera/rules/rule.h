@@ -65,7 +65,7 @@ struct Row {
   Cells outputs;
   Cells operands;
   /// Names how a rank runs its part where that is not the operator itself on
-  /// the shards: "mean", "lookup" (tensor/local_kernels.h); "" for the
+  /// the shards: "mean", "lookup" (tensor/call/local_kernel.h); "" for the
   /// operator.
   std::string_view local = {};
 };

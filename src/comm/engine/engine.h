@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "comm/engine/call.h"
-#include "comm/engine/call_records.h"
-#include "comm/random_counters.h"
+#include "comm/call/call.h"
+#include "comm/engine/random_counters.h"
+#include "comm/log/call_records.h"
 
 namespace tessera::detail {
 
@@ -101,9 +101,5 @@ class WorldImpl {
  private:
   std::shared_ptr<CallLogs> logs_ = std::make_shared<CallLogs>();
 };
-
-/// Returns the rank that this thread is, or belongs to; see init(). `call` is
-/// what errors begin with.
-std::shared_ptr<WorldImpl> this_rank(const char* call = "init");
 
 }  // namespace tessera::detail

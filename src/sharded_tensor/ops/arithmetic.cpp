@@ -2,9 +2,9 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
-#include <sharded_tensor/ops/library.h>
-#include <sharded_tensor/random_fill.h>
-#include <sharded_tensor/state.h>
+#include <sharded_tensor/ops/builtin_ops.h>
+#include <sharded_tensor/tensor/random_fill.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 
 namespace tessera::detail {

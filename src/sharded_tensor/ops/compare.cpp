@@ -4,9 +4,9 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
-#include <sharded_tensor/agreement.h>
-#include <sharded_tensor/ops/library.h>
-#include <sharded_tensor/state.h>
+#include <sharded_tensor/ops/builtin_ops.h>
+#include <sharded_tensor/tensor/agreement.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 
 namespace tessera::detail {

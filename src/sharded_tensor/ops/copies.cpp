@@ -2,8 +2,8 @@
 #include <ATen/core/grad_mode.h>
 #include <base/text.h>
 #include <c10/util/Exception.h>
-#include <sharded_tensor/ops/library.h>
-#include <sharded_tensor/state.h>
+#include <sharded_tensor/ops/builtin_ops.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/conversion.h>
 

@@ -4,10 +4,10 @@
 #include <unordered_map>
 
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
-#include <sharded_tensor/ops/library.h>
-#include <sharded_tensor/state.h>
-#include <tensor/op_traits.h>
+#include <comm/log/call_cause.h>
+#include <sharded_tensor/ops/builtin_ops.h>
+#include <sharded_tensor/tensor/state.h>
+#include <tensor/call/op_traits.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/conversion.h>
 

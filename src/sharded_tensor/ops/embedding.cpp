@@ -1,7 +1,7 @@
 // Rows of a sharded table.
 #include <ATen/ops/embedding.h>
-#include <comm/call_cause.h>
-#include <sharded_tensor/ops/library.h>
+#include <comm/log/call_cause.h>
+#include <sharded_tensor/ops/builtin_ops.h>
 #include <sharded_tensor/ops/table_lookup.h>
 #include <tessera/sharded_tensor/conversion.h>
 

@@ -2,8 +2,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/embedding_bag.h>
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
-#include <sharded_tensor/ops/library.h>
+#include <comm/log/call_cause.h>
+#include <sharded_tensor/ops/builtin_ops.h>
 #include <sharded_tensor/ops/table_lookup.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/conversion.h>

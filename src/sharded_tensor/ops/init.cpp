@@ -3,8 +3,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
-#include <sharded_tensor/ops/library.h>
-#include <sharded_tensor/random_fill.h>
+#include <sharded_tensor/ops/builtin_ops.h>
+#include <sharded_tensor/tensor/random_fill.h>
 #include <tessera/comm/world.h>
 
 namespace tessera::sharded_tensor {

@@ -1,5 +1,5 @@
 // New sharded tensors cut like others.
-#include <sharded_tensor/ops/library.h>
+#include <sharded_tensor/ops/builtin_ops.h>
 #include <tessera/sharded_tensor/create.h>
 
 namespace tessera::sharded_tensor {

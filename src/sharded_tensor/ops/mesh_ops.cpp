@@ -6,7 +6,7 @@
 #include <ATen/ops/linear.h>
 #include <base/text.h>
 #include <c10/util/Exception.h>
-#include <sharded_tensor/ops/library.h>
+#include <sharded_tensor/ops/builtin_ops.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/conversion.h>
 

@@ -6,10 +6,10 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
-#include <comm/call_cause.h>
-#include <sharded_tensor/ops/library.h>
-#include <sharded_tensor/state.h>
-#include <tensor/torch_compat.h>
+#include <comm/log/call_cause.h>
+#include <sharded_tensor/ops/builtin_ops.h>
+#include <sharded_tensor/tensor/state.h>
+#include <tensor/state/torch_compat.h>
 #include <tessera/comm/world.h>
 #include <torch/csrc/autograd/functions/utils.h>
 

@@ -3,9 +3,9 @@
 #include <base/text.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
-#include <sharded_tensor/mesh_of.h>
-#include <sharded_tensor/ops/library.h>
-#include <sharded_tensor/state.h>
+#include <sharded_tensor/ops/builtin_ops.h>
+#include <sharded_tensor/tensor/infer_mesh.h>
+#include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/notation.h>
 #include <tessera/sharded_tensor/conversion.h>

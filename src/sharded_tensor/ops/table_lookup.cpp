@@ -8,7 +8,7 @@
 #include <ATen/ops/embedding_renorm.h>
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
-#include <sharded_tensor/ops/library.h>
+#include <sharded_tensor/ops/builtin_ops.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/conversion.h>
 

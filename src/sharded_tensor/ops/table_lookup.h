@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <sharded_tensor/agreement.h>
+#include <sharded_tensor/tensor/agreement.h>
 #include <tessera/sharded_tensor/ops.h>
 #include <tessera/tensor/dtensor.h>
 

@@ -4,7 +4,7 @@
 #include <tessera/comm/world.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "comm/engine/c10d/c10d_network.h"
+#include "comm/engine/c10d/c10d_transport.h"
 #include "comm/engine/process/process_world.h"
 
 namespace tessera {

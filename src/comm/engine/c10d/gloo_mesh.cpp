@@ -1,4 +1,4 @@
-#include "comm/engine/c10d/gloo_wire.h"
+#include "comm/engine/c10d/gloo_mesh.h"
 
 #include <signal.h>
 
@@ -15,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "comm/engine/c10d/gloo_transfer.h"
-#include "comm/engine/c10d/joining_store.h"
+#include "comm/engine/c10d/store/joining_store.h"
 
 namespace tessera::detail {
 namespace {

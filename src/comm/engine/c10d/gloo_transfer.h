@@ -12,7 +12,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "comm/engine/process/wire.h"
+#include "comm/engine/process/transport.h"
 
 namespace tessera::detail {
 

@@ -2,7 +2,7 @@
 #include <c10/util/Exception.h>
 #include <tessera/comm/from_process_group.h>
 
-#include "comm/engine/c10d/c10d_network.h"
+#include "comm/engine/c10d/c10d_transport.h"
 
 namespace c10d {
 class ProcessGroup : public c10::intrusive_ptr_target {};

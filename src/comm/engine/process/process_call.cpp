@@ -12,7 +12,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
-#include "comm/engine/reduce.h"
+#include "comm/call/reduce.h"
 
 namespace tessera::detail {
 namespace {

@@ -12,10 +12,10 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/engine/call.h"
+#include "comm/call/call.h"
+#include "comm/call/stream_order.h"
 #include "comm/engine/process/scratch.h"
-#include "comm/engine/process/wire.h"
-#include "comm/engine/stream_order.h"
+#include "comm/engine/process/transport.h"
 
 namespace tessera::detail {
 

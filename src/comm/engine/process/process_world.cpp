@@ -8,10 +8,10 @@
 #include <base/text.h>
 #include <c10/util/Exception.h>
 
+#include "comm/call/rank_errors.h"
+#include "comm/engine/launch.h"
 #include "comm/engine/process/process_call.h"
 #include "comm/engine/process/self_messages.h"
-#include "comm/engine/threads.h"
-#include "comm/launch.h"
 
 namespace tessera::detail {
 namespace {

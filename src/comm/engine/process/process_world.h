@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "comm/engine/engine.h"
-#include "comm/engine/process/wire.h"
+#include "comm/engine/process/transport.h"
 
 namespace tessera::detail {
 

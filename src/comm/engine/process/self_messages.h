@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "comm/engine/process/wire.h"
+#include "comm/engine/process/transport.h"
 
 namespace tessera::detail {
 

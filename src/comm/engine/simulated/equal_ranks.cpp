@@ -8,8 +8,8 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 
-#include "comm/engine/parts.h"
-#include "comm/engine/reduce.h"
+#include "comm/call/reduce.h"
+#include "comm/call/shared_memory_collectives.h"
 
 namespace tessera::detail {
 namespace {

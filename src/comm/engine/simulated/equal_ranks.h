@@ -19,7 +19,7 @@
 
 #include <cstdint>
 
-#include "comm/engine/call.h"
+#include "comm/call/call.h"
 
 namespace tessera::detail {
 

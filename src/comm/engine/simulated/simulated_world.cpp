@@ -10,11 +10,12 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
-#include "comm/engine/parts.h"
+#include "comm/call/rank_errors.h"
+#include "comm/call/shared_memory_collectives.h"
+#include "comm/engine/guarded_rank.h"
+#include "comm/engine/launch.h"
+#include "comm/engine/rank_modes.h"
 #include "comm/engine/simulated/equal_ranks.h"
-#include "comm/engine/threads.h"
-#include "comm/launch.h"
-#include "comm/rank_guard.h"
 
 namespace tessera::detail {
 namespace {

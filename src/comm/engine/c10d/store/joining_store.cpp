@@ -1,0 +1,103 @@
+#include "comm/engine/c10d/store/joining_store.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+namespace tessera::detail {
+namespace {
+
+// Looks are frequent at first, since most ranks arrive together.
+constexpr auto kShortestPause = std::chrono::microseconds(200);
+constexpr auto kLongestPause = std::chrono::microseconds(10000);
+constexpr auto kGrace = std::chrono::milliseconds(1000);
+constexpr const char* kGivenUp = "given up";
+
+std::string place_key(int64_t place) {
+  return "place " + std::to_string(place);
+}
+
+}  // namespace
+
+JoiningStore::JoiningStore(c10::intrusive_ptr<::c10d::Store> store)
+    : store_(std::move(store)) {}
+
+void JoiningStore::announce(int64_t place) {
+  store_->set(place_key(place), std::vector<uint8_t>{1});
+}
+
+void JoiningStore::wait_for_all(int64_t size) {
+  for (int64_t place = 0; place < size; ++place) {
+    wait_until(place_key(place), std::chrono::seconds(0));
+  }
+}
+
+std::vector<int64_t> JoiningStore::absent(int64_t size) {
+  std::vector<int64_t> places;
+  for (int64_t place = 0; place < size; ++place) {
+    if (!store_->check({place_key(place)})) {
+      places.push_back(place);
+    }
+  }
+  return places;
+}
+
+c10::intrusive_ptr<::c10d::Store> JoiningStore::clone() {
+  return c10::make_intrusive<JoiningStore>(store_->clone());
+}
+void JoiningStore::set(
+    const std::string& key, const std::vector<uint8_t>& value) {
+  store_->set(key, value);
+}
+std::vector<uint8_t> JoiningStore::get(const std::string& key) {
+  wait({key});
+  return store_->get(key);
+}
+int64_t JoiningStore::add(const std::string& key, int64_t value) {
+  return store_->add(key, value);
+}
+bool JoiningStore::deleteKey(const std::string& key) {
+  return store_->deleteKey(key);
+}
+bool JoiningStore::check(const std::vector<std::string>& keys) {
+  return store_->check(keys);
+}
+int64_t JoiningStore::getNumKeys() {
+  return store_->getNumKeys();
+}
+
+// Waits of Gloo's, for the addresses of ranks that are there: a rank that went
+// away in between would keep the others waiting for its connections.
+void JoiningStore::wait(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    wait_until(key, kGrace);
+  }
+}
+void JoiningStore::wait(
+    const std::vector<std::string>& keys,
+    const std::chrono::milliseconds& /*timeout*/) {
+  wait(keys);
+}
+
+// The engine's deadline ends it, by stop(), and so does a rank that gave up.
+void JoiningStore::wait_until(
+    const std::string& key, std::chrono::milliseconds grace) {
+  const auto start = std::chrono::steady_clock::now();
+  auto pause = kShortestPause;
+  while (!store_->check({key})) {
+    const bool stops =
+        stopped_ && std::chrono::steady_clock::now() - start >= grace;
+    if (stops) {
+      store_->set(kGivenUp, std::vector<uint8_t>{1});
+    }
+    TORCH_CHECK_WITH(
+        DistStoreError, !store_->check({kGivenUp}),
+        "the group was closed while it was joined");
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+}  // namespace tessera::detail

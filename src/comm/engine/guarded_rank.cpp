@@ -1,0 +1,34 @@
+#include "comm/engine/guarded_rank.h"
+
+#include <atomic>
+
+#include <c10/util/Exception.h>
+
+namespace tessera::detail {
+namespace {
+
+std::atomic<int64_t> worlds_of_threads = 0;
+
+}  // namespace
+
+ThreadRanksRun::ThreadRanksRun() {
+  ++worlds_of_threads;
+}
+ThreadRanksRun::~ThreadRanksRun() {
+  --worlds_of_threads;
+}
+
+void check_no_thread_ranks(const char* call) {
+  TORCH_CHECK_VALUE(
+      worlds_of_threads == 0, call,
+      ": this thread is none of the ranks that run as threads of this process; "
+      "a thread that a rank has started itself joins it with "
+      "tessera::RankGuard guard(world), where world is that rank's init()");
+}
+
+Guarded& guarded() {
+  thread_local Guarded here;
+  return here;
+}
+
+}  // namespace tessera::detail

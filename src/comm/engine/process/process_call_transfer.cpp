@@ -1,0 +1,241 @@
+// The data of a ProcessCall: what goes where, and sums.
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "comm/call/reduce.h"
+#include "comm/engine/process/process_call.h"
+
+namespace tessera::detail {
+namespace {
+
+// Up to this many bytes per rank, an all_reduce gathers all addends everywhere:
+// one transfer instead of two.
+constexpr int64_t kAtOnceBytes = 32 * 1024;
+
+void* data_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
+}
+const void* input_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
+}
+int64_t size_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+}
+
+}  // namespace
+
+std::vector<int64_t> ProcessCall::bytes(
+    const std::vector<int64_t>& counts) const {
+  std::vector<int64_t> result = counts;
+  const auto width = static_cast<int64_t>(call_.sample().element_size());
+  for (int64_t& count : result) {
+    count *= width;
+  }
+  return result;
+}
+
+std::vector<int64_t> ProcessCall::only(int64_t place, int64_t count) const {
+  std::vector<int64_t> counts(group_->ranks.size(), 0);
+  counts[static_cast<size_t>(place)] = count;
+  return counts;
+}
+
+// How an all_reduce is cut: one run per rank.
+std::vector<int64_t> ProcessCall::slices() const {
+  const int64_t numel = call_.input.numel();
+  const int64_t each = (numel + group_->size() - 1) / group_->size();
+  std::vector<int64_t> counts;
+  for (int64_t begin = 0, r = 0; r < group_->size(); ++r) {
+    counts.push_back(std::min(each, numel - begin));
+    begin += counts.back();
+  }
+  return counts;
+}
+
+bool ProcessCall::all_reduces_at_once() const {
+  return static_cast<int64_t>(call_.input.nbytes()) <= kAtOnceBytes;
+}
+
+// A large all_reduce: each rank reduces a slice, then all gather them.
+bool ProcessCall::slices_follow() const {
+  return call_.kind == CallKind::kAllReduce && !all_reduces_at_once();
+}
+
+ProcessCall::Run ProcessCall::given_to(int64_t place) const {
+  auto* data = static_cast<char*>(const_cast<void*>(input_of(call_.input)));
+  const Run all{data, size_of(call_.input)};
+  const bool from_root = group_->place == call_.peer;
+  switch (call_.kind) {
+    case CallKind::kAllGather:
+    case CallKind::kSplit:
+    case CallKind::kAllReduce:
+    case CallKind::kSend:
+      return all;
+    case CallKind::kAllToAll:
+    case CallKind::kReduceScatter:
+      return cut(data, call_.input_counts, place);
+    case CallKind::kBroadcast:
+      return from_root ? all : Run{};
+    case CallKind::kScatter:
+      return from_root ? cut(data, call_.input_counts, place) : Run{};
+    case CallKind::kGather:
+      return place == call_.peer ? all : Run{};
+    case CallKind::kRecv:
+    case CallKind::kBarrier:
+      break;
+  }
+  return {};
+}
+
+// For reductions: an addend, which has no place of its own.
+ProcessCall::Run ProcessCall::taken_from(int64_t place) const {
+  auto* data = static_cast<char*>(data_of(call_.output));
+  const Run all{data, size_of(call_.output)};
+  const bool from_root = place == call_.peer;
+  switch (call_.kind) {
+    case CallKind::kAllGather:
+    case CallKind::kSplit:
+    case CallKind::kAllToAll:
+      return cut(data, call_.output_counts, place);
+    case CallKind::kAllReduce:
+    case CallKind::kReduceScatter:
+    case CallKind::kRecv:
+      return all;
+    case CallKind::kBroadcast:
+      return from_root && place != group_->place ? all : Run{};
+    case CallKind::kScatter:
+      return from_root ? all : Run{};
+    case CallKind::kGather:
+      return group_->place == call_.peer ? cut(data, call_.output_counts, place)
+                                         : Run{};
+    case CallKind::kSend:
+    case CallKind::kBarrier:
+      break;
+  }
+  return {};
+}
+
+ProcessCall::Run ProcessCall::cut(
+    char* data, const std::vector<int64_t>& counts, int64_t place) const {
+  const auto width = static_cast<int64_t>(call_.sample().element_size());
+  const auto end = counts.begin() + place;
+  return {
+      data + width * std::accumulate(counts.begin(), end, int64_t{0}),
+      width * *end};
+}
+
+void ProcessCall::start_data() {
+  Wire& wire = *group_->wire;
+  const int64_t place = group_->place;
+  switch (call_.kind) {
+    case CallKind::kAllGather:
+    case CallKind::kSplit:
+      transit_ = wire.all_gather(
+          input_of(call_.input), data_of(call_.output),
+          bytes(call_.output_counts));
+      return;
+    case CallKind::kAllToAll:
+      transit_ = wire.all_to_all(
+          input_of(call_.input), bytes(call_.input_counts),
+          data_of(call_.output), bytes(call_.output_counts));
+      return;
+    case CallKind::kReduceScatter:
+    case CallKind::kAllReduce:
+      start_reduction();
+      return;
+    case CallKind::kBroadcast:
+      // The root's output is its input, or nothing.
+      transit_ = wire.broadcast(
+          place == call_.peer ? const_cast<void*>(input_of(call_.input))
+                              : data_of(call_.output),
+          size_of(call_.sample()), call_.peer);
+      return;
+    case CallKind::kScatter: {
+      const bool root = place == call_.peer;
+      transit_ = wire.all_to_all(
+          input_of(call_.input), root ? bytes(call_.input_counts) : only(0, 0),
+          data_of(call_.output), only(call_.peer, size_of(call_.output)));
+      return;
+    }
+    case CallKind::kGather: {
+      const bool root = place == call_.peer;
+      transit_ = wire.all_to_all(
+          input_of(call_.input), only(call_.peer, size_of(call_.input)),
+          data_of(call_.output),
+          root ? bytes(call_.output_counts) : only(0, 0));
+      return;
+    }
+    case CallKind::kSend:
+      transit_ = wire.send(
+          input_of(call_.input), size_of(call_.input), call_.peer,
+          forward_tag());
+      return;
+    case CallKind::kRecv:
+      transit_ = wire.receive(
+          data_of(call_.output), size_of(call_.output), call_.peer,
+          forward_tag());
+      return;
+    case CallKind::kBarrier:
+      return;
+  }
+}
+
+void ProcessCall::start_reduction() {
+  Wire& wire = *group_->wire;
+  const auto gathered = [&](int64_t each) {
+    gathered_ = group_->scratch.take(each * group_->size());
+    return std::vector<int64_t>(group_->ranks.size(), each);
+  };
+  if (call_.kind == CallKind::kAllReduce && all_reduces_at_once()) {
+    const auto received = gathered(size_of(call_.input));
+    transit_ =
+        wire.all_gather(input_of(call_.input), data_of(gathered_), received);
+    return;
+  }
+  const auto sent =
+      bytes(call_.kind == CallKind::kAllReduce ? slices() : call_.input_counts);
+  const auto received = gathered(sent[static_cast<size_t>(group_->place)]);
+  transit_ = wire.all_to_all(
+      input_of(call_.input), sent, data_of(gathered_), received);
+}
+
+// Combines the addends in rank order; they lie `stride` bytes apart.
+void ProcessCall::reduce(
+    const char* first, int64_t stride, void* to, int64_t numel) const {
+  if (numel == 0) {
+    return;
+  }
+  std::vector<const void*> inputs;
+  for (int64_t r = 0; r < group_->size(); ++r) {
+    inputs.push_back(first + r * stride);
+  }
+  reduce_on_host(
+      inputs, {to}, numel, call_.sample().scalar_type(), call_.reduce_op);
+}
+
+void ProcessCall::finish_data() {
+  if (stage_ == Stage::kData && gathered_.defined()) {
+    const auto* addends = static_cast<const char*>(input_of(gathered_));
+    if (slices_follow()) {
+      const auto cuts = slices();
+      const int64_t mine = cuts[static_cast<size_t>(group_->place)];
+      const int64_t size = bytes({mine})[0];
+      char* slice =
+          cut(static_cast<char*>(data_of(call_.output)), cuts, group_->place)
+              .data;
+      reduce(addends, size, slice, mine);
+      stage_ = Stage::kSlices;
+      transit_ =
+          group_->wire->all_gather(slice, data_of(call_.output), bytes(cuts));
+      end_turn();
+      return;
+    }
+    reduce(
+        addends, size_of(call_.output), data_of(call_.output),
+        call_.output.numel());
+  }
+  finish();
+}
+
+}  // namespace tessera::detail

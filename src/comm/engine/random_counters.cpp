@@ -1,0 +1,107 @@
+#include "comm/engine/random_counters.h"
+
+#include <utility>
+
+#include "base/hash.h"
+
+namespace tessera::detail {
+
+namespace {
+
+// Streams that no name can have: they are even, and those of names are odd.
+constexpr uint64_t kScopeStream = 2;
+constexpr uint64_t kGeneratorStream = 4;
+
+// Spreads neighbouring numbers over all 64 bits, one to one (splitmix64).
+uint64_t mixed(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+uint64_t stream_number(const std::string& name) {
+  return base::hash_bytes(name) | 1;
+}
+
+void RandomCounters::set_seed(uint64_t seed) {
+  set_state({.seed = seed, .operations = 0, .streams = {}});
+}
+
+Draw RandomCounters::next() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (scopes_.empty()) {
+    return {.seed = state_.seed, .stream = 0, .operation = state_.operations++};
+  }
+  Scope& scope = scopes_.back();
+  if (scope.stream.empty()) {
+    const Draw draw = scope.next;
+    ++scope.next.operation;
+    return draw;
+  }
+  return {
+      .seed = state_.seed,
+      .stream = stream_number(scope.stream),
+      .operation = state_.streams[scope.stream]++};
+}
+
+Draw RandomCounters::next(const at::Generator& generator) {
+  const uint64_t seed = generator.current_seed();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(generators_, [](const auto& entry) {
+    return entry.second.generator.expired();
+  });
+  const auto found = generators_.find(generator.unsafeGetGeneratorImpl());
+  if (found != generators_.end() && found->second.next.seed == seed) {
+    const Draw draw = found->second.next;
+    ++found->second.next.operation;
+    return draw;
+  }
+  const Draw first{.seed = seed, .stream = kGeneratorStream, .operation = 0};
+  Draw second = first;
+  ++second.operation;
+  generators_.insert_or_assign(
+      generator.unsafeGetGeneratorImpl(),
+      Counted{
+          c10::weak_intrusive_ptr<c10::GeneratorImpl>(
+              generator.getIntrusivePtr()),
+          second});
+  return first;
+}
+
+RandomStamp RandomCounters::stamp() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return {.seed = state_.seed, .operations = state_.operations};
+}
+
+void RandomCounters::push_stream(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  scopes_.push_back({.stream = name, .next = {}});
+}
+
+void RandomCounters::push_scope(const Draw& draw) {
+  const uint64_t seed = mixed(mixed(draw.seed) ^ draw.stream) ^ draw.operation;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  scopes_.push_back(
+      {.stream = {},
+       .next = {.seed = mixed(seed), .stream = kScopeStream, .operation = 0}});
+}
+
+void RandomCounters::pop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  scopes_.pop_back();
+}
+
+RandomCounters::State RandomCounters::state() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return state_;
+}
+
+void RandomCounters::set_state(State state) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  state_ = std::move(state);
+}
+
+}  // namespace tessera::detail

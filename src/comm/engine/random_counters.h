@@ -1,0 +1,74 @@
+// The random numbers that a rank has drawn so far, as counters: what names a
+// draw, and what ranks compare in every collective. Which numbers a draw gives
+// is the business of a higher layer.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Generator.h>
+
+#include "comm/call/call.h"
+
+namespace tessera::detail {
+
+/// Names one draw. Equal draws give equal numbers.
+struct Draw {
+  uint64_t seed = 0;
+  uint64_t stream = 0;  // 0: the world's own
+  uint64_t operation = 0;
+  friend bool operator==(const Draw&, const Draw&) = default;
+};
+
+/// One rank's counters. Ranks that are threads have one each; the threads of a
+/// program that runs alone share one.
+class RandomCounters {
+ public:
+  /// Sets the seed and starts all counters but those of generators again.
+  void set_seed(uint64_t seed);
+  /// Names the next draw: of the innermost scope or stream, else the world's.
+  Draw next();
+  /// Names the next draw from a generator. Its operations are counted here, per
+  /// rank and object, from 0 again when its seed changes.
+  Draw next(const at::Generator& generator);
+  /// Returns what all ranks must agree on.
+  RandomStamp stamp() const;
+
+  /// Draws come from a named stream between push and pop. Scopes nest.
+  void push_stream(const std::string& name);
+  /// Draws come from a sequence of their own, which `draw` starts.
+  void push_scope(const Draw& draw);
+  void pop();
+
+  struct State {
+    uint64_t seed = 0;
+    uint64_t operations = 0;
+    std::map<std::string, uint64_t> streams;
+  };
+  State state() const;
+  void set_state(State state);
+
+ private:
+  struct Scope {
+    std::string stream;  // empty: a sequence of its own
+    Draw next;
+  };
+  struct Counted {
+    c10::weak_intrusive_ptr<c10::GeneratorImpl> generator;
+    Draw next;
+  };
+
+  mutable std::mutex mutex_;
+  State state_;
+  std::vector<Scope> scopes_;
+  std::map<const c10::GeneratorImpl*, Counted> generators_;
+};
+
+/// Returns the number of a named stream; never 0. FNV-1a, so that it is equal
+/// on all machines.
+uint64_t stream_number(const std::string& name);
+
+}  // namespace tessera::detail

@@ -1,0 +1,226 @@
+#include "plan/transfer/exchange_tiles.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+#include <c10/util/Exception.h>
+#include <tessera/layout/notation.h>
+#include <tessera/plan/exchange.h>
+
+namespace tessera {
+namespace {
+
+int64_t end_of(const Box& box, size_t d) {
+  return box.offsets[d] + box.sizes[d];  // within the shape: no overflow
+}
+
+int64_t shared_numel(const Box& a, const Box& b) {
+  int64_t count = 1;
+  for (size_t d = 0; d < a.sizes.size(); ++d) {
+    const int64_t length = std::min(end_of(a, d), end_of(b, d)) -
+                           std::max(a.offsets[d], b.offsets[d]);
+    if (length <= 0) {
+      return 0;
+    }
+    count *= length;
+  }
+  return count;
+}
+
+// Tiles sorted by begin along the dim in which they begin at the most places.
+// Beside each stands the farthest end up to there: it never falls, so tiles
+// that meet a run are found between two binary searches.
+class TileIndex {
+ public:
+  explicit TileIndex(const BoxLayout& layout) : tiles_(layout.tiles()) {
+    for (size_t i = 0; i < tiles_.size(); ++i) {
+      if (!tiles_[i].box.empty()) {
+        order_.push_back(i);
+      }
+    }
+    dim_ = busiest_dim(layout.shape().size());
+    if (dim_) {
+      std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
+        return begin(a) < begin(b);
+      });
+    }
+    for (const size_t i : order_) {
+      const int64_t end = dim_ ? end_of(tiles_[i].box, *dim_) : 0;
+      farthest_.push_back(
+          farthest_.empty() ? end : std::max(farthest_.back(), end));
+    }
+  }
+
+  /// Calls f(position, elements) for the tiles that share elements with `box`
+  /// until it returns false; tells whether it never did.
+  template <class F>
+  bool for_each(const Box& box, const F& f) const {
+    for (size_t k = first(box); k < order_.size(); ++k) {
+      const size_t i = order_[k];
+      if (dim_ && begin(i) >= end_of(box, *dim_)) {
+        return true;
+      }
+      const int64_t shared = shared_numel(tiles_[i].box, box);
+      if (shared > 0 && !f(i, shared)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  int64_t begin(size_t i) const { return tiles_[i].box.offsets[*dim_]; }
+
+  std::optional<size_t> busiest_dim(size_t ndim) const {
+    std::optional<size_t> result;
+    size_t most = 0;
+    for (size_t d = 0; d < ndim; ++d) {
+      std::set<int64_t> begins;
+      for (const size_t i : order_) {
+        begins.insert(tiles_[i].box.offsets[d]);
+      }
+      if (begins.size() > most) {
+        most = begins.size();
+        result = d;
+      }
+    }
+    return result;
+  }
+
+  size_t first(const Box& box) const {
+    if (!dim_) {
+      return 0;
+    }
+    const auto at = std::partition_point(
+        farthest_.begin(), farthest_.end(),
+        [&](int64_t end) { return end <= box.offsets[*dim_]; });
+    return static_cast<size_t>(at - farthest_.begin());
+  }
+
+  const std::vector<Tile>& tiles_;
+  std::optional<size_t> dim_;
+  std::vector<size_t> order_;
+  std::vector<int64_t> farthest_;
+};
+
+void check(const char* call, const BoxLayout& source, const BoxLayout& target) {
+  TORCH_CHECK_VALUE(
+      source.shape() == target.shape(), call,
+      ": both tilings must have one shape; got ",
+      shape_to_string(source.shape()), " and ",
+      shape_to_string(target.shape()));
+}
+
+// What each rank sends and receives.
+struct Traffic {
+  int64_t sent = 0;
+  int64_t received = 0;
+  int64_t larger() const { return std::max(sent, received); }
+};
+
+}  // namespace
+
+namespace detail {
+
+std::vector<TilePair> tile_pairs(
+    const BoxLayout& source, const BoxLayout& target, int64_t rank) {
+  std::vector<TilePair> pairs;
+  const TileIndex held(source);
+  for (size_t t = 0; t < target.tiles().size(); ++t) {
+    if (target.tiles()[t].rank == rank) {
+      held.for_each(target.tiles()[t].box, [&](size_t s, int64_t) {
+        pairs.push_back({s, t});
+        return true;
+      });
+    }
+  }
+  const TileIndex wanted(target);
+  for (size_t s = 0; s < source.tiles().size(); ++s) {
+    if (source.tiles()[s].rank == rank) {
+      wanted.for_each(source.tiles()[s].box, [&](size_t t, int64_t) {
+        if (target.tiles()[t].rank != rank) {
+          pairs.push_back({s, t});
+        }
+        return true;
+      });
+    }
+  }
+  const auto key = [&](const TilePair& pair) {
+    return std::tuple(
+        target.tiles()[pair.target].rank, source.tiles()[pair.source].rank,
+        pair.target, pair.source);
+  };
+  std::sort(
+      pairs.begin(), pairs.end(),
+      [&](const TilePair& a, const TilePair& b) { return key(a) < key(b); });
+  return pairs;
+}
+
+}  // namespace detail
+
+std::vector<Transfer> exchange_transfers(
+    const BoxLayout& source, const BoxLayout& target, int64_t rank) {
+  check("exchange_transfers", source, target);
+  std::vector<Transfer> result;
+  for (const auto& pair : detail::tile_pairs(source, target, rank)) {
+    const Tile& from = source.tiles()[pair.source];
+    const Tile& to = target.tiles()[pair.target];
+    result.push_back({from.rank, to.rank, *intersect(from.box, to.box)});
+  }
+  return result;
+}
+
+int64_t exchange_elements(const BoxLayout& source, const BoxLayout& target) {
+  check("exchange_elements", source, target);
+  const TileIndex held(source);
+  std::unordered_map<int64_t, Traffic> traffic;
+  std::vector<Traffic*> senders;
+  for (const Tile& tile : source.tiles()) {
+    senders.push_back(&traffic[tile.rank]);  // map nodes do not move
+  }
+  for (const Tile& tile : target.tiles()) {
+    Traffic& receiver = traffic[tile.rank];
+    held.for_each(tile.box, [&](size_t s, int64_t shared) {
+      if (senders[s] != &receiver) {
+        senders[s]->sent += shared;
+        receiver.received += shared;
+      }
+      return true;
+    });
+  }
+  int64_t most = 0;
+  for (const auto& [rank, of] : traffic) {
+    most = std::max(most, of.larger());
+  }
+  return most;
+}
+
+int64_t exchange_elements_on(
+    const BoxLayout& source, const BoxLayout& target, int64_t rank) {
+  check("exchange_elements_on", source, target);
+  Traffic of;
+  for (const auto& pair : detail::tile_pairs(source, target, rank)) {
+    const Tile& from = source.tiles()[pair.source];
+    const Tile& to = target.tiles()[pair.target];
+    if (from.rank != to.rank) {
+      (from.rank == rank ? of.sent : of.received) +=
+          shared_numel(from.box, to.box);
+    }
+  }
+  return of.larger();
+}
+
+bool stays_in_place(const BoxLayout& source, const BoxLayout& target) {
+  check("stays_in_place", source, target);
+  const TileIndex held(source);
+  return std::all_of(
+      target.tiles().begin(), target.tiles().end(), [&](const Tile& tile) {
+        return held.for_each(tile.box, [&](size_t s, int64_t) {
+          return source.tiles()[s].rank == tile.rank;
+        });
+      });
+}
+
+}  // namespace tessera

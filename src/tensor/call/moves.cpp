@@ -1,0 +1,142 @@
+#include <tensor/call/moves.h>
+
+#include <algorithm>
+
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/state/replicated.h>
+#include <tessera/tensor/machine_model.h>
+
+namespace tessera::detail {
+
+void MoveList::add(
+    size_t argument, const SpecPtr& source, const Placements& target,
+    bool is_refresh) {
+  if (source->placements() != target) {
+    moves_.push_back({argument, source, target, is_refresh});
+  }
+}
+
+void MoveList::fresh(size_t argument, const at::Tensor& t) {
+  if (!is_sharded(t) || !moving_meta_of(t).copy) {
+    return;
+  }
+  const Copy& copy = *moving_meta_of(t).copy;
+  if (copy.is_stale() && refreshed_.insert(&copy).second) {
+    add(argument, copy.shard->spec, copy.spec->placements(),
+        /*is_refresh=*/true);
+  }
+}
+
+void MoveList::value(size_t argument, const at::Tensor& t) {
+  if (is_sharded(t)) {
+    shard(argument, t, replicated(spec_of(t).mesh()));
+  }
+}
+
+void MoveList::copy(
+    size_t argument, const at::Tensor& t, const Placements& target) {
+  if (is_sharded(t)) {
+    fresh(argument, t);
+    copy(argument, moving_meta_of(t), target);
+  }
+}
+
+void MoveList::copy(
+    size_t argument, const ShardedMeta& meta, const Placements& target) {
+  if (meta.cell) {
+    for (const auto& known : meta.cell->copies) {
+      const std::shared_ptr<Copy> live = known.lock();
+      if (live && live->spec->placements() == target) {
+        refreshed_.insert(live.get());
+      }
+    }
+  }
+  add(argument, meta.spec, target, false);
+}
+
+void MoveList::shard(
+    size_t argument, const at::Tensor& t, const Placements& target) {
+  fresh(argument, t);
+  if (is_sharded(t)) {
+    add(argument, moving_meta_of(t).spec, target, false);
+  }
+}
+
+void MoveList::back(
+    size_t argument, const at::Tensor& t, const Placements& result) {
+  if (!is_sharded(t)) {
+    return;
+  }
+  const DTensorSpec& spec = spec_of(t);
+  add(argument,
+      DTensorSpec::make(
+          spec.mesh(), result, spec.shape(), spec.strides(), spec.dtype()),
+      spec.placements(), false);
+}
+
+std::vector<Move> moves_of(
+    const OpCall& call, const OpTraits& traits, const Decision& decision) {
+  MoveList list;
+  if (decision.way == Way::kSpecial) {
+    if (traits.special_moves != nullptr) {
+      traits.special_moves(call, list);
+    }
+    return list.moves();
+  }
+  if (decision.way == Way::kByOthers) {
+    return {};  // its calls are decided one by one
+  }
+  for (const OperandPlan& plan : decision.operands) {
+    if (!plan.defined || plan.out) {
+      continue;
+    }
+    const at::Tensor& t = *tensor_at(call, plan);
+    const auto argument = static_cast<size_t>(plan.argument);
+    plan.viewed&& plan.moves ? list.copy(argument, t, plan.target)
+                             : list.shard(argument, t, plan.target);
+  }
+  for (const OperandPlan& plan : decision.operands) {
+    if (plan.defined && plan.written) {
+      list.back(
+          static_cast<size_t>(plan.argument), *tensor_at(call, plan),
+          placements_after(decision, plan));
+    }
+  }
+  return list.moves();
+}
+
+bool communicates(const std::vector<Move>& moves) {
+  return std::any_of(moves.begin(), moves.end(), [](const Move& move) {
+    const RedistributePlan plan = plan_of(move);
+    return std::any_of(
+        plan.steps.begin(), plan.steps.end(),
+        [](const Step& step) { return communicates(step); });
+  });
+}
+
+bool communicates(const Step& step) {
+  if (step.is_local()) {
+    return false;
+  }
+  if (step.kind == StepKind::kExchange) {
+    return step.before.mesh().size() > 1 || step.after.mesh().size() > 1;
+  }
+  return std::any_of(
+      step.mesh_dims.begin(), step.mesh_dims.end(),
+      [&](int64_t m) { return step.after.mesh().size(m) > 1; });
+}
+
+RedistributePlan plan_of(
+    const DTensorSpec& source, const DeviceMesh& mesh,
+    const Placements& placements) {
+  return plan_redistribution(
+      source.layout(), Layout(source.shape(), mesh.mesh_shape(), placements),
+      static_cast<int64_t>(c10::elementSize(source.dtype())), machine_model());
+}
+
+RedistributePlan plan_of(const Move& move) {
+  return plan_of(*move.source, move.source->mesh(), move.target);
+}
+
+}  // namespace tessera::detail

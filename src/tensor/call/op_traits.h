@@ -1,0 +1,132 @@
+// What the dispatcher needs to know about an operator, found out once.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include <rules/rule_entry.h>
+#include <tensor/call/op_call.h>
+#include <tessera/layout/placement.h>
+
+namespace tessera::detail {
+
+/// Runs a call by itself: takes the arguments off the stack and leaves the
+/// results.
+using SpecialKernel = void (*)(const OpCall&);
+
+class MoveList;
+struct Decomposition;
+/// Lists what such a kernel will move.
+using SpecialMoves = void (*)(const OpCall&, MoveList&);
+
+/// Drops what is known, since an operator was removed.
+void forget_traits();
+extern std::atomic<uint64_t> removed_operators;
+/// Grows whenever traits may have changed: with rules, and with operators that
+/// are removed.
+inline uint64_t traits_generation() {
+  return removed_operators.load(std::memory_order_relaxed) +
+         rules_generation.load(std::memory_order_acquire);
+}
+
+/// What an argument of a schema is to us.
+struct ArgumentTraits {
+  enum class Kind : uint8_t { kStatic, kTensor, kTensors };
+  Kind kind = Kind::kStatic;
+  /// The kernel writes it, whether its schema says so or not.
+  bool written = false;
+  bool out = false;
+  /// Results show its memory.
+  bool viewed = false;
+  /// A static argument that the decision depends on.
+  bool keyed = false;
+  /// A tensor whose values ATen reads through a pointer, inside a composite
+  /// kernel: it must be plain there.
+  bool read = false;
+};
+
+struct OpTraits {
+  std::vector<ArgumentTraits> arguments;
+  /// Set where a call may be expressed by others.
+  const Decomposition* decomposition = nullptr;
+  /// The rule that serves the operator, its own or that of its base form.
+  FoundRule rule;
+  bool reads_values = false;  // of one of the arguments
+  /// Not LibTorch's own: its kernels may do anything, also call us again.
+  bool is_foreign = false;
+  /// The result shows memory of the first argument.
+  bool is_view = false;
+  /// Results depend on a generator.
+  bool is_random = false;
+  /// Element i of each result depends on elements i of the arguments only.
+  bool is_elementwise = false;
+  /// The result is the argument's shard in another tensor.
+  bool shares_shard = false;
+  /// The special kernel reads and writes no element, so it runs on ranks
+  /// without data too.
+  bool needs_no_data = false;
+  SpecialKernel special = nullptr;
+  /// Not set where the special kernel moves nothing.
+  SpecialMoves special_moves = nullptr;
+  /// Gives the results their specs on ranks without data, where they are not
+  /// those of a call of another kind.
+  SpecialKernel special_outside = nullptr;
+  /// Of a random operator: tells whether the special kernel runs a call by
+  /// itself.
+  bool (*draws_by_itself)(const OpCall&, SpecialKernel) = nullptr;
+  /// Of a random operator: returns the placements of the results where they are
+  /// not those that its tensors have in common.
+  std::optional<Placements> (*drawn_placements)(const OpCall&) = nullptr;
+  /// Of a random operator: counts a call on a rank that holds none of its
+  /// tensors.
+  SpecialKernel skip_random = nullptr;
+};
+
+/// Tells whether the special kernel of an operator runs this call by itself.
+inline bool has_own_way(const OpCall& call, const OpTraits& traits) {
+  return traits.special != nullptr &&
+         (traits.draws_by_itself == nullptr ||
+          traits.draws_by_itself(call, traits.special));
+}
+
+/// The traits that a thread knows.
+class TraitsCache {
+ public:
+  const OpTraits& find(const c10::OperatorHandle& op) {
+    const c10::FunctionSchema* schema = &op.schema();
+    const Slot& slot = slots_[slot_of(schema)];
+    return slot.schema == schema ? *slot.traits : find_slowly(op);
+  }
+  /// What find() returned before stays until the next time.
+  void clear();
+
+ private:
+  // One slot per hash first: most threads call few operators.
+  struct Slot {
+    const c10::FunctionSchema* schema = nullptr;
+    const OpTraits* traits = nullptr;
+  };
+  static size_t slot_of(const c10::FunctionSchema* schema) {
+    return (reinterpret_cast<uintptr_t>(schema) >> 6) % kSlots;
+  }
+  const OpTraits& find_slowly(const c10::OperatorHandle& op);
+
+  static constexpr size_t kSlots = 256;
+  std::array<Slot, kSlots> slots_;
+  using Traits = std::unordered_map<const c10::FunctionSchema*, OpTraits>;
+  Traits traits_;
+  Traits old_;  // a call that is running may use them still
+};
+
+/// Returns the traits of an operator.
+const OpTraits& traits_of(const c10::OperatorHandle& op);
+
+/// Fills in the kernels of an operator that lie above: its decomposition, its
+/// special kernel, its random ones. is_random is set. Defined in
+/// dispatch/operator_tables.cpp, which knows all tables.
+void find_kernels(const c10::OperatorHandle& op, OpTraits& traits);
+
+}  // namespace tessera::detail

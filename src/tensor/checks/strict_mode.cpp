@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <sstream>
+
+#include <base/text.h>
+#include <c10/util/Exception.h>
+#include <comm/log/call_cause.h>
+#include <tensor/call/moves.h>
+#include <tensor/checks/strict_mode.h>
+
+namespace tessera {
+
+namespace {
+thread_local const StrictOptions* innermost = nullptr;
+
+// The counts of a process: operator -> calls.
+struct Fallbacks {
+  std::mutex mutex;
+  std::map<std::string, int64_t> counts;
+};
+
+Fallbacks& fallbacks() {
+  static auto* instance = new Fallbacks();  // for threads that outlive main()
+  return *instance;
+}
+}  // namespace
+
+StrictMode::StrictMode(const StrictOptions& options)
+    : options_(options), outer_(innermost) {
+  innermost = &options_;
+}
+
+StrictMode::~StrictMode() {
+  innermost = outer_;
+}
+
+std::vector<FallbackCount> fallback_counts() {
+  std::vector<FallbackCount> result;
+  {
+    const std::lock_guard<std::mutex> lock(fallbacks().mutex);
+    for (const auto& [op, count] : fallbacks().counts) {
+      result.push_back({op, count});
+    }
+  }
+  std::stable_sort(
+      result.begin(), result.end(),
+      [](const auto& a, const auto& b) { return a.count > b.count; });
+  return result;
+}
+
+namespace detail {
+
+bool is_strict() {
+  if (innermost == nullptr) {
+    return false;
+  }
+  const CallCause* cause = CallCause::current();
+  return cause == nullptr || !cause->asked();
+}
+
+namespace {
+
+// Prints what the moves would cost: the largest over ranks, so that all ranks
+// say the same.
+std::string price_of(const OpCall* call, const std::vector<Move>& moves) {
+  std::ostringstream out;
+  int64_t bytes = 0;
+  std::string separator;
+  for (const Move& move : moves) {
+    const RedistributePlan plan = plan_of(move);
+    bytes += plan.bytes;
+    for (const Step& step : plan.steps) {
+      if (!communicates(step)) {
+        continue;
+      }
+      out << separator;
+      if (call != nullptr) {
+        out << call->schema().arguments()[move.argument].name() << ' ';
+      }
+      out << base::with_bytes(describe(step), step.bytes);
+      separator = "; ";
+    }
+  }
+  return c10::str("it would cost ", bytes, " bytes per rank (", out.str(), ")");
+}
+
+void refuse(const std::string& text) {
+  if (innermost->warn) {
+    TORCH_WARN(text);
+  } else {
+    TORCH_CHECK_VALUE(false, text);
+  }
+}
+
+}  // namespace
+
+void check_strict(
+    const OpCall& call, const OpTraits& traits, const Decision& decision) {
+  const std::vector<Move> moves = moves_of(call, traits, decision);
+  if (innermost->fallbacks && decision.is_fallback) {
+    refuse(c10::str(
+        call.describe(), ": StrictMode forbids fallbacks, and this call runs ",
+        "on whole values: ", decision.reason, "; ", price_of(&call, moves),
+        "; redistribute() the arguments to Replicate first"));
+  } else {
+    check_strict(call, moves);
+  }
+}
+
+void check_strict(const OpCall& call, const std::vector<Move>& moves) {
+  if (innermost->communication && communicates(moves)) {
+    refuse(c10::str(
+        call.describe(), ": StrictMode forbids implied communication; ",
+        price_of(&call, moves),
+        "; redistribute() the arguments first, or let StrictMode(",
+        "{.communication = false}) allow it here"));
+  }
+}
+
+void check_strict_gradient(const SpecPtr& gradient, const DTensorSpec& leaf) {
+  if (innermost == nullptr || !innermost->communication ||
+      !innermost->leaf_gradients) {
+    return;
+  }
+  const std::vector<Move> moves = {{0, gradient, leaf.placements(), false}};
+  if (communicates(moves)) {
+    refuse(c10::str(
+        "gradient of a leaf, ", to_string(leaf), ", rank ",
+        leaf.mesh().world().rank(),
+        ": StrictMode forbids implied communication, and the gradient has ",
+        "other placements than its leaf; got ",
+        to_string(gradient->placements()), "; ", price_of(nullptr, moves),
+        "; StrictMode({.leaf_gradients = false}) allows it"));
+  }
+}
+
+void count_fallback(const OpCall& call) {
+  if (call.mesh()->size() == 1 || !has_cut_argument(call)) {
+    return;
+  }
+  bool first = false;
+  {
+    const std::lock_guard<std::mutex> lock(fallbacks().mutex);
+    first = ++fallbacks().counts[full_name(call.op().operator_name())] == 1;
+  }
+  if (first) {
+    TORCH_WARN(
+        call.describe(),
+        ": no sharding rule serves this call, so it runs on gathered whole "
+        "values; right, but slow (said once per operator; fallback_counts() "
+        "counts on, StrictMode makes it an error)");
+  }
+}
+
+}  // namespace detail
+}  // namespace tessera

@@ -1,0 +1,268 @@
+#include <tensor/decompositions/decomposed_call.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <numeric>
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <rules/rule_entry.h>
+#include <tensor/call/moves.h>
+#include <tensor/call/observer.h>
+#include <tensor/checks/strict_mode.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/redistribute_shard.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/state/replicated.h>
+#include <tensor/state/strides.h>
+
+namespace tessera::detail {
+
+CutCall::CutCall(const OpCall& call)
+    : call_(call),
+      mesh_(*call.mesh()),
+      device_(mesh_.device_type()),
+      computes_(
+          mesh_.coordinate().has_value() &&
+          CallObserver::current() == nullptr) {
+  bool found = false;
+  call.for_each_argument_tensor([&](const at::Tensor& t) {
+    if (is_sharded(t) && !found) {
+      device_ = t.device();
+      found = true;
+    }
+  });
+}
+
+size_t CutCall::number(std::string_view name) const {
+  const auto found = call_.schema().argumentIndexWithName(name);
+  TORCH_INTERNAL_ASSERT(found, call_.op().operator_name(), ": no ", name);
+  return static_cast<size_t>(*found);
+}
+
+const c10::IValue& CutCall::argument(std::string_view name) const {
+  return call_.argument(number(name));
+}
+
+bool CutCall::has_argument(std::string_view name) const {
+  return call_.schema().argumentIndexWithName(name).has_value();
+}
+
+at::Tensor CutCall::tensor(std::string_view name) const {
+  return argument(name).toTensor();
+}
+
+at::Tensor CutCall::optional_tensor(std::string_view name) const {
+  const c10::IValue& value = argument(name);
+  return value.isTensor() ? value.toTensor() : at::Tensor();
+}
+
+SpecPtr CutCall::spec(const at::Tensor& t) const {
+  return is_sharded(t)
+             ? moving_meta_of(t).spec
+             : DTensorSpec::make(
+                   mesh_, replicated(mesh_), t.sizes().vec(), t.scalar_type());
+}
+
+at::Tensor CutCall::shard(
+    std::string_view argument, const at::Tensor& t, const Placements& target) {
+  if (!t.defined()) {
+    return {};
+  }
+  const SpecPtr from = spec(t);
+  const SpecPtr to = DTensorSpec::make(
+      mesh_, target, from->shape(), from->strides(), from->dtype());
+  if (!computes_) {
+    return settle(from, to, {}, number(argument));
+  }
+  return settle(from, to, is_sharded(t) ? fresh_local(t) : t, number(argument));
+}
+
+at::Tensor CutCall::settle(
+    const SpecPtr& from, const SpecPtr& to, const at::Tensor& part,
+    size_t argument) {
+  if (from->placements() == to->placements()) {
+    return part;
+  }
+  announce({argument, from, to->placements(), false});
+  return computes_ ? move_shard(part, *from, to->placements()) : at::Tensor();
+}
+
+at::Tensor CutCall::arranged(const at::Tensor& local, const DTensorSpec& spec) {
+  return spec.strides() == contiguous_strides(spec.shape())
+             ? local.contiguous()
+             : detail::arranged(local, strides_of_shard(spec));
+}
+
+void CutCall::announce(const Move& move) const {
+  if (CallObserver* observer = CallObserver::current()) {
+    observer->add(move);
+  } else if (is_strict()) {
+    check_strict(call_, {move});
+  }
+}
+
+void CutCall::finish(std::vector<c10::IValue> results) const {
+  torch::jit::drop(*call_.stack(), call_.size());
+  for (c10::IValue& result : results) {
+    call_.stack()->push_back(std::move(result));
+  }
+}
+
+SpecPtr CutCall::with_placement(
+    const DTensorSpec& spec, const MeshDims& dims, const Placement& p) {
+  Placements placements = spec.placements();
+  for (const int64_t m : dims) {
+    placements[static_cast<size_t>(m)] = p;
+  }
+  return with_placements(spec, placements, spec.dtype());
+}
+
+SpecPtr CutCall::with_size(
+    const DTensorSpec& like, int64_t dim, const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> shape = like.shape();
+  shape[static_cast<size_t>(dim)] =
+      std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  return DTensorSpec::make(like.mesh(), like.placements(), shape, like.dtype());
+}
+
+Placements settled(const Placements& placements) {
+  Placements result = placements;
+  for (Placement& p : result) {
+    p = p.is_partial() ? Replicate() : p;
+  }
+  return result;
+}
+
+Reduced reduced(
+    const DTensorSpec& self, const std::vector<bool>& dims,
+    c10::ScalarType dtype) {
+  Reduced result;
+  std::vector<int64_t> kept = self.shape();
+  std::vector<int64_t> dropped;
+  std::vector<int64_t> moved_to(kept.size());
+  for (size_t d = 0; d < kept.size(); ++d) {
+    moved_to[d] = static_cast<int64_t>(dropped.size());
+    if (dims[d]) {
+      result.dims.push_back(static_cast<int64_t>(d));
+      result.count *= kept[d];
+      kept[d] = 1;
+    } else {
+      dropped.push_back(kept[d]);
+    }
+  }
+  result.operand = settled(self.placements());
+  Placements with_dims = result.operand;
+  Placements without = result.operand;
+  for (size_t m = 0; m < with_dims.size(); ++m) {
+    if (!with_dims[m].is_shard()) {
+      continue;
+    }
+    const auto d = static_cast<size_t>(with_dims[m].dim());
+    if (dims[d]) {
+      result.over.push_back(static_cast<int64_t>(m));
+      with_dims[m] = without[m] = Replicate();
+    } else {
+      without[m] = without[m].with_dim(moved_to[d]);
+    }
+  }
+  result.kept = DTensorSpec::make(self.mesh(), with_dims, kept, dtype);
+  result.dropped = DTensorSpec::make(self.mesh(), without, dropped, dtype);
+  return result;
+}
+
+Reduced reduced_by_call(
+    const CutCall& cut, const DTensorSpec& self, c10::ScalarType dtype) {
+  const torch::jit::Stack& stack = *cut.call().stack();
+  const RuleCall rule_call(
+      cut.call().schema(),
+      c10::ArrayRef<c10::IValue>(
+          stack.data() + stack.size() - cut.call().size(), cut.call().size()),
+      {});
+  return reduced(
+      self, named_dims(rule_call, static_cast<int64_t>(self.shape().size())),
+      dtype);
+}
+
+SpecPtr with_dtype(const DTensorSpec& spec, c10::ScalarType dtype) {
+  return with_placements(spec, spec.placements(), dtype);
+}
+
+SpecPtr with_placements(
+    const DTensorSpec& spec, const Placements& placements,
+    c10::ScalarType dtype) {
+  return DTensorSpec::make(spec.mesh(), placements, spec.shape(), dtype);
+}
+
+bool is_channels_last(const DTensorSpec& spec) {
+  return spec.shape().size() == 4 &&
+         c10::is_channels_last_strides_2d(
+             at::IntArrayRef(spec.shape()), at::IntArrayRef(spec.strides()));
+}
+
+SpecPtr in_format_of(const DTensorSpec& spec, const DTensorSpec& like) {
+  const auto format = is_channels_last(like) && spec.shape().size() == 4
+                          ? c10::MemoryFormat::ChannelsLast
+                          : c10::MemoryFormat::Contiguous;
+  return DTensorSpec::make(
+      spec.mesh(), spec.placements(), spec.shape(),
+      strides_in_format(spec.shape(), spec.strides(), format), spec.dtype());
+}
+
+c10::ScalarType sum_type(c10::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+}
+
+MeshDims cuts_of(const Placements& placements, int64_t dim) {
+  MeshDims dims;
+  for (size_t m = 0; m < placements.size(); ++m) {
+    if (placements[m].is_shard(dim)) {
+      dims.push_back(static_cast<int64_t>(m));
+    }
+  }
+  return dims;
+}
+
+bool cuts_any(const Placements& placements, const std::vector<bool>& dims) {
+  for (const Placement& p : placements) {
+    if (p.is_shard() && dims[static_cast<size_t>(p.dim())]) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool cuts_any(const Placements& placements) {
+  for (const Placement& p : placements) {
+    if (p.is_shard()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+at::Tensor positions(
+    const DTensorSpec& spec, int64_t dim, const c10::Device& device) {
+  const Runs runs = spec.layout().runs(dim, *spec.mesh().coordinate());
+  const at::Tensor result = at::empty({total_length(runs)}, at::kLong);
+  auto* next = result.mutable_data_ptr<int64_t>();
+  for (const Run& run : runs) {
+    std::iota(next, next + run.length(), run.begin);
+    next += run.length();
+  }
+  return result.to(device);
+}
+
+std::vector<int64_t> lengths_along(
+    const Layout& layout, int64_t dim, int64_t m) {
+  std::vector<int64_t> lengths;
+  std::vector<int64_t> coordinate(static_cast<size_t>(layout.mesh().ndim()), 0);
+  for (int64_t c = 0; c < layout.mesh().size(m); ++c) {
+    coordinate[static_cast<size_t>(m)] = c;
+    lengths.push_back(total_length(layout.runs(dim, coordinate)));
+  }
+  return lengths;
+}
+
+}  // namespace tessera::detail

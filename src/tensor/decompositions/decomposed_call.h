@@ -1,0 +1,170 @@
+// A decomposed call at work: shards in, parts of small values, one collective
+// per small value, shards out.
+//
+// Everything here also runs where nothing may be computed or sent: on ranks
+// outside the mesh, and in dry runs. Parts and shards are therefore given as
+// functions, which are called only on ranks that compute; elsewhere their
+// values are undefined tensors, and results have specs only.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <tensor/call/decision.h>
+#include <tensor/call/moves.h>
+#include <tensor/call/op_call.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/run/run_off_mesh.h>
+#include <tensor/state/value_limits.h>
+
+namespace tessera::detail {
+
+/// Mesh dims.
+using MeshDims = std::vector<int64_t>;
+
+class CutCall {
+ public:
+  explicit CutCall(const OpCall& call);
+
+  const OpCall& call() const { return call_; }
+  const DeviceMesh& mesh() const { return mesh_; }
+  /// Returns this rank's place in the mesh; only where it computes.
+  const std::vector<int64_t>& coordinate() const { return *mesh_.coordinate(); }
+  bool computes() const { return computes_; }
+
+  /// Returns an argument by name.
+  const c10::IValue& argument(std::string_view name) const;
+  bool has_argument(std::string_view name) const;
+  at::Tensor tensor(std::string_view name) const;
+  /// Returns an optional tensor; undefined where it is None.
+  at::Tensor optional_tensor(std::string_view name) const;
+
+  /// Returns the spec of a tensor; a plain one is replicated.
+  SpecPtr spec(const at::Tensor& t) const;
+
+  /// Returns the shard of a tensor argument in placements `target`; undefined
+  /// where the tensor is, or where nothing is computed.
+  at::Tensor shard(
+      std::string_view argument, const at::Tensor& t, const Placements& target);
+
+  /// Combines what the ranks along mesh dims `over` each have of a value:
+  /// part() is this rank's, `spec` that of the value, replicated along `over`.
+  template <class F>
+  at::Tensor all_reduce(
+      const SpecPtr& spec, const MeshDims& over, ReduceOp op, F part) {
+    return settle(
+        with_placement(*spec, over, Partial(op)), spec,
+        computes_ ? part() : at::Tensor());
+  }
+
+  /// Puts the parts of ranks along mesh dim `m` one after the other on tensor
+  /// dim `dim`: coordinate c gives `lengths[c]` of its indices. `like` is the
+  /// spec of a value that is not cut along `m`.
+  template <class F>
+  at::Tensor all_gather(
+      const DTensorSpec& like, int64_t dim, int64_t m,
+      const std::vector<int64_t>& lengths, F part) {
+    const SpecPtr whole = with_size(like, dim, lengths);
+    return settle(
+        with_placement(*whole, {m}, RaggedShard(dim, lengths)), whole,
+        computes_ ? part() : at::Tensor());
+  }
+
+  /// Wraps local(), this rank's shard of a result, in the order of dims of the
+  /// spec.
+  template <class F>
+  at::Tensor wrap(const SpecPtr& spec, F local) const {
+    return computes_ ? detail::wrap(arranged(local(), *spec), spec)
+                     : wrap_without_data(spec, device_);
+  }
+
+  /// Says what is about to move, so that a StrictMode can forbid it.
+  void announce(const Move& move) const;
+
+  /// Leaves the results in the place of the arguments.
+  void finish(std::vector<c10::IValue> results) const;
+
+ private:
+  static SpecPtr with_placement(
+      const DTensorSpec& spec, const MeshDims& dims, const Placement& p);
+  static SpecPtr with_size(
+      const DTensorSpec& like, int64_t dim,
+      const std::vector<int64_t>& lengths);
+  static at::Tensor arranged(const at::Tensor& local, const DTensorSpec& spec);
+  size_t number(std::string_view name) const;
+  // Brings a value from one spec to another: the one place that communicates.
+  at::Tensor settle(
+      const SpecPtr& from, const SpecPtr& to, const at::Tensor& part,
+      size_t argument = 0);
+
+  const OpCall& call_;
+  const DeviceMesh mesh_;
+  c10::Device device_;
+  bool computes_;
+};
+
+/// Returns the placements with Partial ones replaced by Replicate.
+Placements settled(const Placements& placements);
+
+/// What is left of a tensor when some of its dims are reduced.
+struct Reduced {
+  /// The reduced dims, ascending.
+  std::vector<int64_t> dims;
+  /// The placements that the operand must have: no Partial.
+  Placements operand;
+  /// The mesh dims that cut a reduced dim.
+  MeshDims over;
+  /// The spec of the value: other cuts stay; with and without the dims kept.
+  SpecPtr kept;
+  SpecPtr dropped;
+  /// How many elements are reduced to one.
+  int64_t count = 1;
+
+  const SpecPtr& spec(bool keepdim) const { return keepdim ? kept : dropped; }
+};
+
+/// Returns what is left of a tensor of `self`; values have type `dtype`.
+Reduced reduced(
+    const DTensorSpec& self, const std::vector<bool>& dims,
+    c10::ScalarType dtype);
+/// The same for the dims that a call names in "dim"; all where it names none.
+Reduced reduced_by_call(
+    const CutCall& cut, const DTensorSpec& self, c10::ScalarType dtype);
+
+/// Returns the spec of the same layout with another dtype.
+SpecPtr with_dtype(const DTensorSpec& spec, c10::ScalarType dtype);
+/// Returns the contiguous spec of a tensor in other placements.
+SpecPtr with_placements(
+    const DTensorSpec& spec, const Placements& placements,
+    c10::ScalarType dtype);
+
+/// Tells whether a tensor of 4 dims lies as images with channels last do.
+bool is_channels_last(const DTensorSpec& spec);
+/// Returns the same spec, channels_last where `like` is, else contiguous.
+SpecPtr in_format_of(const DTensorSpec& spec, const DTensorSpec& like);
+
+/// Returns the type in which sums of a type are taken: f32 for f16 and bf16.
+c10::ScalarType sum_type(c10::ScalarType dtype);
+/// Returns a tensor in another type; an undefined one as it is.
+inline at::Tensor as_type(const at::Tensor& t, c10::ScalarType dtype) {
+  return t.defined() ? t.to(dtype) : t;
+}
+
+/// Returns the mesh dims that cut tensor dim `dim`.
+MeshDims cuts_of(const Placements& placements, int64_t dim);
+/// Tells whether a placement cuts a dim for which `dims` is true.
+bool cuts_any(const Placements& placements, const std::vector<bool>& dims);
+/// Tells whether any dim is cut.
+bool cuts_any(const Placements& placements);
+
+/// Returns the global index of every local one along tensor dim `dim`, int64.
+at::Tensor positions(
+    const DTensorSpec& spec, int64_t dim, const c10::Device& device);
+
+/// Returns the length of tensor dim `dim`, which mesh dim `m` alone cuts, on
+/// every coordinate of `m`.
+std::vector<int64_t> lengths_along(
+    const Layout& layout, int64_t dim, int64_t m);
+
+}  // namespace tessera::detail

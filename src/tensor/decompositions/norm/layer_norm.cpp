@@ -1,0 +1,190 @@
+// Layer norm whose normalized dims are cut: the statistics of all ranks by two
+// small all_reduces, the two sums of the gradient by one.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/stack.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/table.h>
+
+namespace tessera::detail {
+
+namespace {
+
+// Dims, cuts and types of one call.
+struct NormalizedDims {
+  NormalizedDims(CutCall& cut, const SpecPtr& input)
+      : leading(
+            static_cast<int64_t>(input->shape().size()) -
+            static_cast<int64_t>(
+                cut.argument("normalized_shape").toDimVector().size())),
+        computed(sum_type(input->dtype())) {
+    std::vector<bool> dims(input->shape().size(), false);
+    for (size_t d = static_cast<size_t>(leading); d < dims.size(); ++d) {
+      dims[d] = true;
+    }
+    normalized = reduced(*input, dims, computed);
+    dims.flip();
+    batch = reduced(*input, dims, input->dtype());
+    count = static_cast<double>(normalized.count);
+  }
+
+  int64_t leading;
+  c10::ScalarType computed;
+  Reduced normalized;  // what is left are statistics
+  Reduced batch;       // what is left has the shape of the weight
+  double count = 1;
+};
+
+// On the CPU statistics have the type of the weight, else that of sums.
+c10::ScalarType statistics_type(
+    const at::Tensor& input, const at::Tensor& weight,
+    c10::ScalarType computed) {
+  if (!input.device().is_cpu()) {
+    return computed;
+  }
+  return weight.defined() ? weight.scalar_type() : input.scalar_type();
+}
+
+void layer_norm(const OpCall& call) {
+  CutCall cut(call);
+  const at::Tensor input = cut.tensor("input");
+  const at::Tensor weight = cut.optional_tensor("weight");
+  const NormalizedDims dims(cut, cut.spec(input));
+  const Reduced& r = dims.normalized;
+  const Placements& of_weight = dims.batch.dropped->placements();
+  const at::Tensor x =
+      as_type(cut.shard("input", input, r.operand), dims.computed);
+  const at::Tensor w =
+      as_type(cut.shard("weight", weight, of_weight), dims.computed);
+  const at::Tensor b = as_type(
+      cut.shard("bias", cut.optional_tensor("bias"), of_weight), dims.computed);
+  at::Tensor mean = cut.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
+    return x.sum(r.dims, /*keepdim=*/true).div_(dims.count);
+  });
+  at::Tensor rest;
+  at::Tensor rstd = cut.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
+    rest = x - mean;
+    return rest.square().sum(r.dims, /*keepdim=*/true).div_(dims.count);
+  });
+  if (cut.computes()) {
+    rstd = rstd.add(cut.argument("eps").toDouble()).rsqrt_();
+  }
+  const SpecPtr statistics =
+      with_dtype(*r.kept, statistics_type(input, weight, dims.computed));
+  const auto statistic = [&](const at::Tensor& t) {
+    return cut.wrap(statistics, [&] { return t.to(statistics->dtype()); });
+  };
+  cut.finish(
+      {cut.wrap(
+           with_placements(*cut.spec(input), r.operand, input.scalar_type()),
+           [&] {
+             rest.mul_(rstd);
+             rest = w.defined() ? rest.mul_(w) : rest;
+             rest = b.defined() ? rest.add_(b) : rest;
+             return rest.to(input.scalar_type());
+           }),
+       statistic(mean), statistic(rstd)});
+}
+
+// The gradients of weight and bias: what is left of the leading dims, whose
+// cuts leave addends.
+at::Tensor weight_gradient(
+    const CutCall& cut, const Reduced& batch, c10::ScalarType dtype,
+    const at::Tensor& product) {
+  Placements placements = batch.dropped->placements();
+  for (const int64_t m : batch.over) {
+    placements[static_cast<size_t>(m)] = Partial();
+  }
+  return cut.wrap(with_placements(*batch.dropped, placements, dtype), [&] {
+    const at::Tensor sum =
+        batch.dims.empty() ? product : product.sum(batch.dims);
+    return sum.to(dtype);
+  });
+}
+
+// dx = rstd * (g - mean(g) - y * mean(g * y)), with g = gradient * weight and y
+// the normalized input.
+void layer_norm_backward(const OpCall& call) {
+  CutCall cut(call);
+  const at::Tensor input = cut.tensor("input");
+  const at::Tensor weight = cut.optional_tensor("weight");
+  const at::Tensor bias = cut.optional_tensor("bias");
+  const auto mask = cut.argument("output_mask").toBoolList();
+  const NormalizedDims dims(cut, cut.spec(input));
+  const Reduced& r = dims.normalized;
+  const auto operand = [&](const char* name, const at::Tensor& t,
+                           const Placements& placements) {
+    return as_type(cut.shard(name, t, placements), dims.computed);
+  };
+  const at::Tensor dy = operand("grad_out", cut.tensor("grad_out"), r.operand);
+  const at::Tensor x = operand("input", input, r.operand);
+  const at::Tensor mean =
+      operand("mean", cut.tensor("mean"), r.kept->placements());
+  const at::Tensor rstd =
+      operand("rstd", cut.tensor("rstd"), r.kept->placements());
+  const at::Tensor w =
+      operand("weight", weight, dims.batch.dropped->placements());
+  at::Tensor y, g;
+  if (cut.computes()) {
+    y = (x - mean).mul_(rstd);
+    g = w.defined() ? dy * w : dy;
+  }
+  std::vector<c10::IValue> results(3, at::Tensor());
+  if (mask[0]) {
+    std::vector<int64_t> shape = r.kept->shape();
+    shape.push_back(2);
+    const SpecPtr both = DTensorSpec::make(
+        cut.mesh(), r.kept->placements(), shape, dims.computed);
+    const at::Tensor means = cut.all_reduce(both, r.over, ReduceOp::kSum, [&] {
+      return at::stack(
+                 {g.sum(r.dims, /*keepdim=*/true),
+                  (g * y).sum(r.dims, /*keepdim=*/true)},
+                 -1)
+          .div_(dims.count);
+    });
+    results[0] = cut.wrap(
+        with_placements(*cut.spec(input), r.operand, input.scalar_type()), [&] {
+          return (g - means.select(-1, 0) - y * means.select(-1, 1))
+              .mul_(rstd)
+              .to(input.scalar_type());
+        });
+  }
+  if (mask[1] && weight.defined()) {
+    results[1] = weight_gradient(
+        cut, dims.batch, weight.scalar_type(), y.defined() ? dy * y : y);
+  }
+  if (mask[2] && bias.defined()) {
+    results[2] = weight_gradient(cut, dims.batch, bias.scalar_type(), dy);
+  }
+  cut.finish(std::move(results));
+}
+
+// `input` says which operand that is.
+bool cuts_normalized_dim(const RuleCall& call, size_t input) {
+  const Operand& x = call.operand(input);
+  const auto leading =
+      x.ndim() - static_cast<int64_t>(call.integers("normalized_shape").size());
+  for (const Placement& p : *x.placements) {
+    if (p.is_shard() && p.dim() >= leading) {
+      return leading >= 0 && c10::isFloatingType(x.dtype);
+    }
+  }
+  return false;
+}
+
+bool layer_norm_is_cut(const RuleCall& call) {
+  return cuts_normalized_dim(call, 0);
+}
+bool layer_norm_backward_is_cut(const RuleCall& call) {
+  return cuts_normalized_dim(call, 1);
+}
+
+}  // namespace
+
+void add_layer_norm_decompositions(Decompositions& all) {
+  all.push_back({"aten::native_layer_norm", layer_norm_is_cut, layer_norm});
+  all.push_back(
+      {"aten::native_layer_norm_backward", layer_norm_backward_is_cut,
+       layer_norm_backward});
+}
+
+}  // namespace tessera::detail

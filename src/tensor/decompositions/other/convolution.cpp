@@ -1,0 +1,254 @@
+// Convolution over a cut spatial dim: ranks send each other the rows that their
+// windows read beyond their own, and convolve what they have. The gradient of
+// those rows travels back and is added where they are held.
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/zeros.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/halo.h>
+#include <tensor/decompositions/table.h>
+#include <tensor/state/replicated.h>
+
+namespace tessera::detail {
+
+namespace {
+
+// One number for all spatial dims, or one for each.
+std::vector<int64_t> per_dim(std::vector<int64_t> list, size_t ndim) {
+  return list.size() == 1 ? std::vector<int64_t>(ndim - 2, list[0]) : list;
+}
+
+// The static arguments, one number per spatial dim.
+struct Windows {
+  template <class Get>
+  Windows(const Get& get, c10::IntArrayRef weight)
+      : shape(weight.vec()),
+        stride(per_dim(get("stride"), weight.size())),
+        padding(per_dim(get("padding"), weight.size())),
+        dilation(per_dim(get("dilation"), weight.size())) {}
+
+  Window along(size_t dim) const {
+    return {shape[dim], stride[dim - 2], padding[dim - 2], dilation[dim - 2]};
+  }
+
+  std::vector<int64_t> shape;  // of the weight
+  std::vector<int64_t> stride;
+  std::vector<int64_t> padding;
+  std::vector<int64_t> dilation;
+};
+
+// The mesh dim that cuts a spatial dim; -1 where none does, or where another
+// cut than that of the batch is in the way.
+int64_t spatial_cut(const Placements& placements) {
+  int64_t found = -1;
+  for (size_t m = 0; m < placements.size(); ++m) {
+    const Placement& p = placements[m];
+    if (!p.is_shard() || p.dim() == 0) {
+      continue;
+    }
+    if (found >= 0 || p.dim() == 1 ||
+        p.kind() == Placement::Kind::kStridedShard) {
+      return -1;
+    }
+    found = static_cast<int64_t>(m);
+  }
+  return found;
+}
+
+Run run_at(const DTensorSpec& spec, int64_t dim, int64_t m, int64_t c) {
+  std::vector<int64_t> coordinate(static_cast<size_t>(spec.mesh().ndim()), 0);
+  coordinate[static_cast<size_t>(m)] = c;
+  const Runs runs = spec.layout().runs(dim, coordinate);
+  return runs.empty() ? Run{0, 0} : runs[0];
+}
+
+// A convolution whose input is cut along one spatial dim.
+struct CutConvolution {
+  explicit CutConvolution(const CutCall& cut)
+      : windows(
+            [&](const char* name) { return cut.argument(name).toIntVector(); },
+            cut.tensor("weight").sizes()) {
+    const SpecPtr given = cut.spec(cut.tensor("input"));
+    input =
+        with_placements(*given, settled(given->placements()), given->dtype());
+    mesh_dim = spatial_cut(input->placements());
+    Placements placements = input->placements();
+    Placement& p = placements[static_cast<size_t>(mesh_dim)];
+    dim = p.dim();
+    p = Shard(dim);
+    std::vector<int64_t> shape = input->shape();
+    shape[1] = windows.shape[0];
+    for (size_t d = 2; d < shape.size(); ++d) {
+      shape[d] = windows.along(d).count(shape[d]);
+    }
+    // As kernels choose, by either operand.
+    const SpecPtr weight = cut.spec(cut.tensor("weight"));
+    output = in_format_of(
+        *DTensorSpec::make(cut.mesh(), placements, shape, given->dtype()),
+        is_channels_last(*given) ? *given : *weight);
+    input = in_format_of(*input, *output);
+    // The exchange has no plan; what it saves is this gather.
+    cut.announce({0, input, replicated(cut.mesh()), false});
+  }
+
+  Halo halo(const CutCall& cut) const {
+    std::vector<Run> held, of_output;
+    for (int64_t c = 0; c < cut.mesh().size(mesh_dim); ++c) {
+      held.push_back(run_at(*input, dim, mesh_dim, c));
+      of_output.push_back(run_at(*output, dim, mesh_dim, c));
+    }
+    const auto d = static_cast<size_t>(dim);
+    return Halo(
+        std::move(held), std::move(of_output), windows.along(d),
+        input->shape()[d], cut.coordinate()[static_cast<size_t>(mesh_dim)]);
+  }
+
+  Communicator group(const CutCall& cut) const {
+    return cut.mesh().communicator(mesh_dim);
+  }
+
+  // The padding of the call on padded rows.
+  std::vector<int64_t> local_padding() const {
+    std::vector<int64_t> padding = windows.padding;
+    padding[static_cast<size_t>(dim - 2)] = 0;
+    return padding;
+  }
+
+  Windows windows;
+  SpecPtr input;
+  SpecPtr output;
+  int64_t mesh_dim = 0;
+  int64_t dim = 0;
+};
+
+void convolution(const OpCall& call) {
+  CutCall cut(call);
+  const CutConvolution conv(cut);
+  const Placements whole = replicated(cut.mesh());
+  const at::Tensor x =
+      cut.shard("input", cut.tensor("input"), conv.input->placements());
+  const at::Tensor w = cut.shard("weight", cut.tensor("weight"), whole);
+  const at::Tensor b = cut.shard("bias", cut.optional_tensor("bias"), whole);
+  cut.finish({cut.wrap(conv.output, [&] {
+    const at::Tensor padded =
+        conv.halo(cut).gather(x, conv.dim, conv.group(cut));
+    if (padded.size(conv.dim) == 0) {
+      return at::zeros(conv.output->local_shape(), x.options());
+    }
+    return at::convolution(
+        padded, w, b.defined() ? std::optional<at::Tensor>(b) : std::nullopt,
+        conv.windows.stride, conv.local_padding(), conv.windows.dilation,
+        /*transposed=*/false, cut.argument("output_padding").toIntVector(),
+        cut.argument("groups").toInt());
+  })});
+}
+
+// This rank's gradients: of its padded rows, and addends of the others.
+struct LocalGradients {
+  at::Tensor input, weight, bias;
+};
+
+LocalGradients local_gradients(
+    const CutCall& cut, const CutConvolution& conv, const at::Tensor& gradient,
+    const at::Tensor& padded, const at::Tensor& weight,
+    const std::array<bool, 3>& mask) {
+  if (padded.size(conv.dim) == 0) {
+    return {
+        at::zeros(padded.sizes(), padded.options()),
+        at::zeros(weight.sizes(), weight.options()),
+        at::zeros({weight.size(0)}, weight.options())};
+  }
+  auto [input, of_weight, bias] = at::convolution_backward(
+      gradient, padded, weight, at::IntArrayRef({weight.size(0)}),
+      conv.windows.stride, conv.local_padding(), conv.windows.dilation,
+      /*transposed=*/false, cut.argument("output_padding").toIntVector(),
+      cut.argument("groups").toInt(), mask);
+  return {input, of_weight, bias};
+}
+
+void convolution_backward(const OpCall& call) {
+  CutCall cut(call);
+  const CutConvolution conv(cut);
+  const auto list = cut.argument("output_mask").toBoolList();
+  const std::array<bool, 3> mask{list[0], list[1], list[2]};
+  const Placements whole = replicated(cut.mesh());
+  const at::Tensor g = cut.shard(
+      "grad_output", cut.tensor("grad_output"), conv.output->placements());
+  const at::Tensor x =
+      cut.shard("input", cut.tensor("input"), conv.input->placements());
+  const at::Tensor w = cut.shard("weight", cut.tensor("weight"), whole);
+  LocalGradients local;
+  if (cut.computes()) {
+    const Halo halo = conv.halo(cut);
+    // Only the weight's gradient reads values of the input.
+    std::vector<int64_t> shape = x.sizes().vec();
+    shape[static_cast<size_t>(conv.dim)] = halo.padded_rows();
+    const at::Tensor padded = mask[1]
+                                  ? halo.gather(x, conv.dim, conv.group(cut))
+                                  : at::zeros(shape, x.options());
+    local = local_gradients(cut, conv, g, padded, w, mask);
+    if (mask[0]) {
+      local.input = halo.scatter_sum(local.input, conv.dim, conv.group(cut));
+    }
+  }
+  Placements addends = conv.input->placements();
+  for (Placement& p : addends) {
+    p = p.is_shard() ? Partial() : p;
+  }
+  const auto addend = [&](const at::Tensor& t, std::vector<int64_t> shape) {
+    return cut.wrap(
+        DTensorSpec::make(cut.mesh(), addends, shape, conv.input->dtype()),
+        [&] { return t; });
+  };
+  std::vector<c10::IValue> results(3, at::Tensor());
+  if (mask[0]) {
+    results[0] = cut.wrap(conv.input, [&] { return local.input; });
+  }
+  if (mask[1]) {
+    results[1] = addend(local.weight, conv.windows.shape);
+  }
+  if (mask[2]) {
+    results[2] = addend(local.bias, {conv.windows.shape[0]});
+  }
+  cut.finish(std::move(results));
+}
+
+bool is_whole(const Operand& operand) {
+  return !operand.defined || !cuts_any(*operand.placements);
+}
+
+bool is_cut(const RuleCall& call, const Operand& input, const Operand& weight) {
+  if (call.boolean("transposed") || input.ndim() < 3 ||
+      weight.ndim() != input.ndim() || !is_whole(weight) ||
+      spatial_cut(*input.placements) < 0) {
+    return false;
+  }
+  const Windows windows(
+      [&](const char* name) { return call.integers(name); }, weight.shape);
+  for (size_t d = 2; d < weight.shape.size(); ++d) {
+    if (windows.along(d).stride < 1 ||
+        windows.along(d).count(input.shape[d]) < 1) {
+      return false;  // ATen says what is wrong
+    }
+  }
+  return true;
+}
+
+bool convolution_is_cut(const RuleCall& call) {
+  return is_cut(call, call.operand(0), call.operand(1)) &&
+         is_whole(call.operand(2));
+}
+bool convolution_backward_is_cut(const RuleCall& call) {
+  return is_cut(call, call.operand(1), call.operand(2));
+}
+
+}  // namespace
+
+void add_convolution_decompositions(Decompositions& all) {
+  all.push_back({"aten::convolution", convolution_is_cut, convolution});
+  all.push_back(
+      {"aten::convolution_backward", convolution_backward_is_cut,
+       convolution_backward});
+}
+
+}  // namespace tessera::detail

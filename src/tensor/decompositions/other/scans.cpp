@@ -1,0 +1,195 @@
+// Running sums and their kin along a dim that one mesh dim cuts: each rank
+// scans its run, and what the runs before it come to is added. One all_gather
+// of a slice per rank.
+//
+// Worked row, cumsum: (1 2 | 3 4) -> (1 3 | 3 7), slices 3 and 7 -> the second
+// rank adds 3 -> (1 3 | 6 10). Ranks without elements give no slice.
+#include <algorithm>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cummax.h>
+#include <ATen/ops/cummin.h>
+#include <ATen/ops/cumprod.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/logaddexp.h>
+#include <ATen/ops/logcumsumexp.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/where.h>
+#include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/table.h>
+#include <tensor/impl/sharded_impl.h>
+
+namespace tessera::detail {
+
+namespace {
+
+// The dim that is scanned, and how it is cut.
+struct ScannedDim {
+  explicit ScannedDim(CutCall& cut)
+      : self(cut.tensor("self")),
+        reduced(reduced_by_call(cut, spec_of(self), self.scalar_type())),
+        dim(reduced.dims[0]),
+        mesh_dim(reduced.over[0]),
+        operand(with_placements(
+            spec_of(self), reduced.operand, self.scalar_type())),
+        slices(lengths_along(operand->layout(), dim, mesh_dim)) {
+    for (int64_t& length : slices) {
+      length = std::min<int64_t>(length, 1);
+    }
+    if (cut.computes()) {
+      const auto me = cut.coordinate()[static_cast<size_t>(mesh_dim)];
+      before = std::count(slices.begin(), slices.begin() + me, 1);
+    }
+  }
+
+  // What the ranks before this one gave: slices of `scanned`, the last of each.
+  at::Tensor prefix(
+      CutCall& cut, const at::Tensor& scanned, c10::ScalarType dtype) const {
+    const at::Tensor all = cut.all_gather(
+        *with_dtype(*reduced.kept, dtype), dim, mesh_dim, slices, [&] {
+          const int64_t length = scanned.size(dim);
+          return scanned.narrow(
+              dim, std::max<int64_t>(length - 1, 0),
+              std::min<int64_t>(length, 1));
+        });
+    return cut.computes() ? all.narrow(dim, 0, before) : at::Tensor();
+  }
+
+  at::Tensor self;
+  Reduced reduced;
+  int64_t dim;
+  int64_t mesh_dim;
+  SpecPtr operand;
+  std::vector<int64_t> slices;  // per coordinate: 1, or 0 without elements
+  int64_t before = 0;           // slices of the ranks before this one
+};
+
+// One result; `scan` a run, `total` of the slices before, `join` both.
+template <class Scan, class Total, class Join>
+void scan_of(
+    const OpCall& call, c10::ScalarType dtype, Scan scan, Total total,
+    Join join) {
+  CutCall cut(call);
+  const ScannedDim along(cut);
+  const c10::ScalarType computed = sum_type(dtype);
+  const at::Tensor x = cut.shard("self", along.self, along.reduced.operand);
+  const at::Tensor run = x.defined() ? scan(x.to(computed), along.dim) : x;
+  const at::Tensor before = along.prefix(cut, run, computed);
+  cut.finish({cut.wrap(with_dtype(*along.operand, dtype), [&] {
+    return (along.before == 0 ? run : join(run, total(before, along.dim)))
+        .to(dtype);
+  })});
+}
+
+c10::ScalarType scanned_type(const OpCall& call) {
+  const c10::IValue& given = call.argument(2);
+  const c10::ScalarType own = call.argument(0).toTensor().scalar_type();
+  if (!given.isNone()) {
+    return given.toScalarType();
+  }
+  return c10::isIntegralType(own, /*includeBool=*/true) ? at::kLong : own;
+}
+
+void cumsum(const OpCall& call) {
+  scan_of(
+      call, scanned_type(call),
+      [](const at::Tensor& x, int64_t dim) { return at::cumsum(x, dim); },
+      [](const at::Tensor& x, int64_t dim) { return x.sum(dim, true); },
+      [](const at::Tensor& x, const at::Tensor& y) { return x + y; });
+}
+
+void cumprod(const OpCall& call) {
+  scan_of(
+      call, scanned_type(call),
+      [](const at::Tensor& x, int64_t dim) { return at::cumprod(x, dim); },
+      [](const at::Tensor& x, int64_t dim) { return x.prod(dim, true); },
+      [](const at::Tensor& x, const at::Tensor& y) { return x * y; });
+}
+
+void logcumsumexp(const OpCall& call) {
+  scan_of(
+      call, call.argument(0).toTensor().scalar_type(),
+      [](const at::Tensor& x, int64_t dim) { return at::logcumsumexp(x, dim); },
+      [](const at::Tensor& x, int64_t dim) {
+        return at::logsumexp(x, dim, /*keepdim=*/true);
+      },
+      [](const at::Tensor& x, const at::Tensor& y) {
+        return at::logaddexp(x, y);
+      });
+}
+
+// Where the run's own extreme stands against that of the runs before it: later
+// ones win, and so does NaN.
+at::Tensor run_wins(
+    const at::Tensor& run, const at::Tensor& before, bool largest) {
+  const at::Tensor better = largest ? run.ge(before) : run.le(before);
+  if (!run.is_floating_point()) {
+    return better;
+  }
+  return better.logical_and(before.isnan().logical_not())
+      .logical_or(run.isnan());
+}
+
+void running_extreme(const OpCall& call, bool largest) {
+  CutCall cut(call);
+  const ScannedDim along(cut);
+  const auto scan = [&](const at::Tensor& x) {
+    return largest ? at::cummax(x, along.dim) : at::cummin(x, along.dim);
+  };
+  const at::Tensor x = cut.shard("self", along.self, along.reduced.operand);
+  at::Tensor values, places;
+  if (cut.computes()) {
+    std::tie(values, places) = scan(x);
+    const at::Tensor global = positions(*along.operand, along.dim, x.device());
+    places =
+        global.index_select(0, places.reshape({-1})).reshape(places.sizes());
+  }
+  const c10::ScalarType dtype = along.self.scalar_type();
+  const at::Tensor values_before = along.prefix(cut, values, dtype);
+  const at::Tensor places_before = along.prefix(cut, places, at::kLong);
+  if (along.before > 0) {
+    const auto [best, at] = scan(values_before);
+    const int64_t last = along.before - 1;
+    const at::Tensor value = best.narrow(along.dim, last, 1);
+    const at::Tensor place =
+        places_before.gather(along.dim, at.narrow(along.dim, last, 1));
+    const at::Tensor wins = run_wins(values, value, largest);
+    values = at::where(wins, values, value);
+    places = at::where(wins, places, place);
+  }
+  cut.finish(
+      {cut.wrap(along.operand, [&] { return values; }),
+       cut.wrap(
+           with_dtype(*along.operand, at::kLong), [&] { return places; })});
+}
+
+void cummax(const OpCall& call) {
+  running_extreme(call, /*largest=*/true);
+}
+void cummin(const OpCall& call) {
+  running_extreme(call, /*largest=*/false);
+}
+
+// Runs must lie one after the other in the order of coordinates.
+bool one_run_per_rank(const RuleCall& call) {
+  if (call.self().ndim() == 0 || c10::isComplexType(call.self().dtype)) {
+    return false;
+  }
+  const int64_t dim = wrap_dim(call.integer("dim"), call.self().ndim());
+  const Placements& placements = *call.self().placements;
+  const MeshDims cuts = cuts_of(placements, dim);
+  return cuts.size() == 1 && placements[static_cast<size_t>(cuts[0])].kind() !=
+                                 Placement::Kind::kStridedShard;
+}
+
+}  // namespace
+
+void add_scan_decompositions(Decompositions& all) {
+  all.push_back({"aten::cumsum", one_run_per_rank, cumsum});
+  all.push_back({"aten::cumprod", one_run_per_rank, cumprod});
+  all.push_back({"aten::logcumsumexp", one_run_per_rank, logcumsumexp});
+  all.push_back({"aten::cummax", one_run_per_rank, cummax});
+  all.push_back({"aten::cummin", one_run_per_rank, cummin});
+}
+
+}  // namespace tessera::detail

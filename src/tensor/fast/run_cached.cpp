@@ -1,0 +1,149 @@
+// The short way of a call that was met before and moves nothing.
+#include <tensor/fast/run_cached.h>
+
+#include <c10/util/SmallVector.h>
+#include <tensor/call/result_specs.h>
+#include <tensor/fast/typed_kernel.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/run/run_decision.h>
+
+namespace tessera::detail {
+
+namespace {
+
+// What the stack held before shards took its place.
+struct Kept {
+  c10::SmallVector<at::Tensor, 2> written;
+  at::Tensor viewed;
+};
+
+void take_shard(c10::IValue& value, const ArgumentTraits& traits, Kept& kept) {
+  const at::Tensor& t = value.toTensor();
+  if (!is_sharded(t)) {
+    return;
+  }
+  if (traits.written) {
+    kept.written.push_back(t);
+  }
+  if (traits.viewed) {
+    kept.viewed = t;
+  }
+  value = at::Tensor(moving_meta_of(t).local);
+}
+
+void take_shards(const OpCall& call, const OpTraits& traits, Kept& kept) {
+  for (size_t i = 0; i < call.size(); ++i) {
+    const ArgumentTraits& argument = traits.arguments[i];
+    c10::IValue& value = call.argument(i);
+    if (argument.kind == ArgumentTraits::Kind::kTensor) {
+      if (value.isTensor()) {
+        take_shard(value, argument, kept);
+      }
+    } else if (argument.kind == ArgumentTraits::Kind::kTensors) {
+      map_elements(value, [&](const at::Tensor& t) {
+        if (!is_sharded(t)) {
+          return t;
+        }
+        if (argument.written) {
+          kept.written.push_back(t);
+        }
+        return at::Tensor(moving_meta_of(t).local);
+      });
+    }
+  }
+}
+
+// Calls the operator on shards.
+void call_on_shards(const OpCall& call, const Decision& decision) {
+  LocalKeys keys(decision);
+  if (keys.are_unknown()) {
+    call.for_each_argument_tensor([&](const at::Tensor& t) { keys.add(t); });
+  }
+  call.op().redispatchBoxed(keys.get(), call.stack());
+}
+
+// Returns false, and leaves the arguments, where the shard's own strides do not
+// permit the view.
+bool run_view(const OpCall& call, const Decision& decision) {
+  auto& stack = *call.stack();
+  const size_t below = stack.size() - call.size();
+  const c10::SmallVector<c10::IValue, 4> saved(
+      stack.begin() + static_cast<std::ptrdiff_t>(below), stack.end());
+  try {
+    fit_view_strides(call);
+    call_on_shards(call, decision);
+    return true;
+  } catch (const c10::Error&) {
+    stack.resize(below);
+    stack.insert(stack.end(), saved.begin(), saved.end());
+    return false;
+  }
+}
+
+at::Tensor wrap_one(
+    const OpCall& call, const Decision& decision, size_t result, size_t element,
+    at::Tensor t, const Kept& kept, const std::shared_ptr<Copy>& copy) {
+  const WrapperForm& form =
+      form_of_result(decision, call.op(), result, element, t);
+  if (copy) {
+    at::Tensor view = wrap_view(std::move(t), form.spec(), kept.viewed, copy);
+    take_offset(view, form.start(), kept.viewed);
+    return view;
+  }
+  return kept.viewed.defined() ? wrap_view(std::move(t), form, kept.viewed)
+                               : wrap(std::move(t), form);
+}
+
+}  // namespace
+
+void run_direct(
+    const OpCall& call, const OpTraits& traits, const Decision& decision) {
+  Kept kept;
+  take_shards(call, traits, kept);
+  for (const auto& [number, value] : decision.local_arguments) {
+    call.argument(number) = value;
+  }
+  std::shared_ptr<Copy> copy;
+  if (decision.kernel != nullptr) {
+    decision.kernel({call, decision.layouts, *decision.mesh->coordinate()});
+  } else if (decision.views.empty()) {
+    call_on_shards(call, decision);
+  } else if (!run_view(call, decision)) {
+    if (kept.viewed.defined()) {
+      copy = copy_of(kept.viewed, spec_of(kept.viewed).placements());
+      call.argument(0) = copy->value;
+    } else {
+      call.argument(0) = call.argument(0).toTensor().contiguous();
+    }
+    fit_view_strides(call);
+    call.op().callBoxed(call.stack());
+  }
+  for (const at::Tensor& t : kept.written) {
+    after_write(t);
+  }
+  auto& stack = *call.stack();
+  const auto& returns = call.schema().returns();
+  size_t next = 0;
+  for (size_t r = 0; r < returns.size(); ++r) {
+    c10::IValue& value = stack[stack.size() - returns.size() + r];
+    const auto* alias = returns[r].alias_info();
+    if (alias != nullptr && alias->isWrite() && next < kept.written.size()) {
+      value = kept.written[next++];
+    } else if (value.isTensor()) {
+      if (value.toTensor().defined()) {
+        value = wrap_one(
+            call, decision, r, 0, std::move(value).toTensor(), kept, copy);
+      }
+    } else if (value.isList()) {
+      size_t element = 0;
+      map_elements(value, [&](const at::Tensor& t) {
+        const size_t e = element++;
+        return t.defined() ? wrap_one(call, decision, r, e, t, kept, copy) : t;
+      });
+    }
+  }
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,58 @@
+// What dispatch keeps per thread, and how a kernel of ours finds it.
+#pragma once
+
+#include <c10/core/AutogradState.h>
+#include <tensor/fast/decision_cache.h>
+#include <tensor/state/late_operators.h>
+#include <tensor/state/thread_state.h>
+
+namespace tessera::detail {
+
+class ThreadDispatch final : public ThreadState {
+ public:
+  DispatchCache cache;
+
+  /// Returns the traits of an operator, and forgets what is out of date.
+  const OpTraits& traits_of(const c10::OperatorHandle& op) {
+    if (generation_ != traits_generation()) {
+      forget();
+    }
+    return traits_.find(op);
+  }
+
+  void count_typed(int64_t calls_more) {
+    calls += calls_more;
+    typed_calls += calls_more;
+  }
+
+  void clear_decisions() override { cache.clear(); }
+  size_t decision_count() const override { return cache.size(); }
+  const OpTraits& find_traits(const c10::OperatorHandle& op) override {
+    return traits_of(op);
+  }
+
+  /// Every ThreadState is one: see make_thread_state().
+  static ThreadDispatch& here() {
+    return static_cast<ThreadDispatch&>(ThreadState::here());
+  }
+
+ private:
+  void forget();
+
+  TraitsCache traits_;
+  uint64_t generation_ = 0;  // of the traits
+};
+
+/// What every kernel of ours does first.
+[[gnu::always_inline]] inline ThreadDispatch& enter_kernel() {
+  ensure_registered();
+  return ThreadDispatch::here();
+}
+
+/// What kernels of views do: in-place writes on views corrupt gradients unless
+/// views are replayed. The switch is per thread, and users start threads too.
+inline void record_views() {
+  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
+}
+
+}  // namespace tessera::detail

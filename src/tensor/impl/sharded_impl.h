@@ -1,0 +1,190 @@
+// The representation of a sharded tensor inside LibTorch.
+//
+// Note [A sharded tensor is a TensorImpl]
+// The TensorImpl has the global sizes and strides, no storage, and a private
+// dispatch key below autograd. Its BackendMeta holds this rank's shard and the
+// spec. The meta is immutable, since saved variables and detach() share it: a
+// change of spec or shard installs a new one, and in-place ops write into the
+// shard that is there.
+//
+// Note [Versions]
+// A sharded tensor and its shard have one version counter, so that autograd
+// notices writes through to_local() and writes to what from_local() was given.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/TensorImpl.h>
+#include <tensor/state/dispatch_keys.h>
+#include <tensor/state/extra_meta.h>
+#include <tensor/state/thread_state.h>
+#include <tessera/tensor/dtensor_spec.h>
+
+namespace tessera::detail {
+
+struct Copy;
+struct ShardCell;
+struct ParameterUse;
+struct ShardedMeta;
+
+/// A move that fills a shard asynchronously; see execute.h.
+struct PendingMove {
+  virtual ~PendingMove() = default;
+  /// Waits until the shard is there; throws what went wrong.
+  virtual void settle() = 0;
+};
+
+struct ShardedMeta final : c10::BackendMeta {
+  ShardedMeta(
+      at::Tensor shard, SpecPtr layout, std::shared_ptr<Copy> seen,
+      c10::intrusive_ptr<ShardedMeta> shown)
+      : local(std::move(shard)),
+        spec(std::move(layout)),
+        copy(std::move(seen)),
+        base(std::move(shown)),
+        is_own(!copy && !local.key_set().has_any(kLazyKeys)) {}
+  /// Every call ends in one of these: it is compiled with the hot path.
+  ~ShardedMeta() override;
+  static void* operator new(size_t) {
+    return ThreadState::here().spare.metas.take();
+  }
+  static void* operator new(size_t, void* place) { return place; }
+  static void operator delete(void* block) {
+    ThreadState::here().spare.metas.give(block);
+  }
+  static void operator delete(void*, void*) {}
+
+  const at::Tensor local;
+  const SpecPtr spec;
+  /// Set where `local` is a view into a copy of another tensor.
+  const std::shared_ptr<Copy> copy;
+  /// Set where `local` shows the memory of another tensor's shard, which is no
+  /// such view itself.
+  const c10::intrusive_ptr<ShardedMeta> base;
+  /// Memory of `local` holds the elements of the tensor, and nothing else does.
+  const bool is_own;
+  /// Made when the first Copy of this shard is, or its sums are known; not part
+  /// of the value.
+  mutable std::shared_ptr<ShardCell> cell;
+  /// What the tensor, or the one that it is a view of, asks of calls that use
+  /// it as a parameter; see parameter_use.h.
+  mutable std::shared_ptr<const ParameterUse> use;
+  /// The mesh dim in which gradients of the leaf may stay addends.
+  mutable std::optional<int64_t> addends_dim;
+  /// Set while an asynchronous move fills `local`; see meta_of().
+  mutable std::shared_ptr<PendingMove> pending;
+};
+
+inline bool is_sharded(const at::Tensor& t) {
+  return t.key_set().has(kShardedKey);  // an undefined tensor has no keys
+}
+
+/// Returns the meta; its shard may be on its way still.
+inline const ShardedMeta& moving_meta_of(const at::Tensor& t) {
+  return *static_cast<ShardedMeta*>(
+      t.unsafeGetTensorImpl()->get_backend_meta());
+}
+/// Waits for an asynchronous move, then forgets it.
+void settle(const ShardedMeta& meta);
+/// Returns the meta when its shard is there: the first use of a tensor that
+/// moves asynchronously waits here.
+inline const ShardedMeta& meta_of(const at::Tensor& t) {
+  const ShardedMeta& meta = moving_meta_of(t);
+  if (meta.pending) {
+    settle(meta);
+  }
+  return meta;
+}
+inline const DTensorSpec& spec_of(const at::Tensor& t) {
+  return *moving_meta_of(t).spec;
+}
+
+// What autograd asks of normal tensors.
+constexpr auto kAutogradKeys =
+    c10::inplace_or_view_ks | c10::DispatchKeySet(kShardedAutogradKey);
+
+// Without the keys of autograd.
+inline c10::DispatchKeySet inference_keys(c10::DispatchKeySet keys) {
+  return keys - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+}
+
+/// The tensor that stands for a sharded one.
+class ShardedImpl final : public c10::TensorImpl {
+ public:
+  static void* operator new(size_t) {
+    return ThreadState::here().spare.wrappers.take();
+  }
+  static void operator delete(void* memory) {
+    ThreadState::here().spare.wrappers.give(memory);
+  }
+
+  // Has keys and dtype, and neither shape nor meta. A tensor of inference mode
+  // at first: only that has no version counter of its own, which would be made
+  // and dropped.
+  ShardedImpl(
+      c10::DispatchKeySet keys, caffe2::TypeMeta dtype, c10::Device device,
+      WrapperParts& spare)
+      : TensorImpl(
+            VIEW, std::move(spare.storage), inference_keys(keys), dtype) {
+    spare.storage = std::move(storage_);
+    device_opt_ = device;
+  }
+  // Has all that wrappers share, the shape too.
+  ShardedImpl(
+      const ShardedImpl& like, int64_t storage_offset, WrapperParts& spare)
+      : ShardedImpl(like.key_set_, like.data_type_, *like.device_opt_, spare) {
+    copy_shape(like, storage_offset);
+  }
+  ShardedImpl(const ShardedImpl&) = delete;
+  ShardedImpl& operator=(const ShardedImpl&) = delete;
+  ~ShardedImpl() override {
+    if (extra_meta_ && !extra_meta_->symbolic_shape_meta_ &&
+        extra_meta_->custom_storage_error_msg_) {
+      forget_tensor(*extra_meta_);
+      ThreadState::here().spare.texts.give(extra_meta_.release());
+    }
+  }
+
+  // Makes it a tensor that autograd may follow.
+  void become_normal(c10::VariableVersion version) {
+    key_set_ = key_set_ | kAutogradKeys;
+    version_counter_ = std::move(version);
+  }
+
+  void forget_use() { key_set_ = key_set_.remove(kUseKey); }
+
+  [[gnu::always_inline]] void set_meta(
+      c10::intrusive_ptr<ShardedMeta> meta, WrapperParts& spare) {
+    extra_meta_.reset(spare.texts.take());
+    extra_meta_->backend_meta_ = std::move(meta);
+    storage_access_should_throw_ = true;
+  }
+
+  static c10::DispatchKeySet TensorImpl::*key_set() {
+    return &ShardedImpl::key_set_;
+  }
+  static constexpr int64_t TensorImpl::*storage_offset_of() {
+    return &ShardedImpl::storage_offset_;
+  }
+
+ private:
+  // Takes sizes and strides, and what set_sizes_and_strides() finds out.
+  void copy_shape(const ShardedImpl& __restrict like, int64_t storage_offset) {
+    sizes_and_strides_ = like.sizes_and_strides_;
+    storage_offset_ = storage_offset;
+    numel_ = like.numel_;
+    is_contiguous_ = like.is_contiguous_;
+    is_channels_last_ = like.is_channels_last_;
+    is_channels_last_contiguous_ = like.is_channels_last_contiguous_;
+    is_channels_last_3d_ = like.is_channels_last_3d_;
+    is_channels_last_3d_contiguous_ = like.is_channels_last_3d_contiguous_;
+    is_non_overlapping_and_dense_ = like.is_non_overlapping_and_dense_;
+  }
+};
+
+}  // namespace tessera::detail

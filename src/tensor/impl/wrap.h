@@ -1,0 +1,138 @@
+// The tensor that stands for a sharded one: it has a spec's shape and a meta,
+// and no memory.
+//
+// Note [Cheap wrappers]
+// Every result of every call is wrapped, so what a wrapper costs, every call
+// pays. A form remembers what follows from sizes, strides, dtype and device,
+// and wrappers of shards that fit it copy that. The rest is made of spare
+// parts.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+#include <tensor/impl/sharded_impl.h>
+
+namespace tessera::detail {
+
+/// Where the memory of a view begins in that of the tensor that it shows.
+struct ViewStart {
+  /// Elements of the view behind the first one of its source.
+  int64_t offset = 0;
+  /// Bytes of an element of the source where those of the view have others, as
+  /// under view_as_real(); else 0.
+  int64_t source_width = 0;
+};
+
+/// Returns the storage offset that a view of elements like `like`'s says it
+/// has: as that of a plain tensor, counted in the global strides.
+inline int64_t offset_of_view(
+    const ViewStart& start, int64_t source_offset,
+    const c10::TensorImpl& like) {
+  if (start.source_width != 0) [[unlikely]] {
+    source_offset = source_offset * start.source_width /
+                    static_cast<int64_t>(like.itemsize());
+  }
+  return source_offset + start.offset;
+}
+
+/// What wrappers of equal shards have in common.
+class WrapperForm {
+ public:
+  /// A form that fits no shard.
+  WrapperForm() = default;
+  WrapperForm(const at::Tensor& local, SpecPtr spec, ViewStart start = {});
+
+  /// Tells whether `local` is a shard like the one that the form was made of.
+  bool fits(const at::Tensor& local) const {
+    const c10::TensorImpl* shard = local.unsafeGetTensorImpl();
+    return shard->key_set() -
+                   c10::autograd_dispatch_keyset_with_ADInplaceOrView ==
+               keys_ &&
+           shard->dtype() == dtype_ && shard->device() == device_ &&
+           are_equal(shard->sizes(), sizes_) &&
+           (!whole_ || are_equal(shard->strides(), strides_));
+  }
+
+  const SpecPtr& spec() const { return spec_; }
+  /// A wrapper without a meta.
+  const c10::TensorImpl& like() const { return *like_; }
+  /// Tells whether the shard is the whole: its offset is that of the tensor.
+  bool is_whole() const { return whole_; }
+  const ViewStart& start() const { return start_; }
+
+ private:
+  static bool are_equal(at::IntArrayRef a, at::IntArrayRef b) {
+    if (a.size() != b.size()) {
+      return false;
+    }
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (a[i] != b[i]) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  SpecPtr spec_;
+  c10::intrusive_ptr<c10::TensorImpl> like_;
+  c10::SmallVector<int64_t, 4> sizes_;    // of the shard
+  c10::SmallVector<int64_t, 4> strides_;  // likewise
+  c10::DispatchKeySet keys_;              // of the shard, without autograd's
+  caffe2::TypeMeta dtype_;
+  c10::Device device_{c10::kCPU};
+  bool whole_ = false;
+  ViewStart start_;
+};
+
+/// What a view shows: a copy, or the memory of another tensor's shard.
+struct Shown {
+  std::shared_ptr<Copy> copy = nullptr;
+  c10::intrusive_ptr<ShardedMeta> base = nullptr;
+};
+
+/// Makes a sharded tensor of a shard. A replicated spec takes the shard's own
+/// strides and offset, so that views agree.
+at::Tensor wrap(at::Tensor local, const SpecPtr& spec, Shown shown = {});
+/// Makes a replicated tensor of a plain one.
+at::Tensor wrap_replicated(
+    const at::Tensor& local, const DeviceMesh& mesh, Shown shown = {});
+/// Makes a view of `source` of a local view: of its shard, or of a copy.
+at::Tensor wrap_view(
+    at::Tensor local, const SpecPtr& spec, const at::Tensor& source,
+    std::shared_ptr<Copy> copy = nullptr);
+/// Makes a second tensor over the same meta.
+at::Tensor wrap_shared(const at::Tensor& t);
+
+/// Installs a new shard and spec in a tensor, sharded or plain.
+void install(const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec);
+
+/// Makes a sharded tensor of a shard that fits a form.
+at::Tensor wrap(at::Tensor&& local, const WrapperForm& form);
+/// Makes a view of `source` of a view of its shard that fits a form.
+at::Tensor wrap_view(
+    at::Tensor&& local, const WrapperForm& form, const at::Tensor& source);
+
+/// Gives a view that was not made of a form the storage offset that it has in
+/// the memory of its source.
+void take_offset(
+    const at::Tensor& view, const ViewStart& start, const at::Tensor& source);
+
+/// Makes a wrapper around `meta`, whose shard and spec decide its shape.
+at::Tensor make_wrapper(c10::intrusive_ptr<ShardedMeta> meta);
+
+/// Makes a tensor, of whatever class, a wrapper around `meta`.
+void become_wrapper(const at::Tensor& t, c10::intrusive_ptr<ShardedMeta> meta);
+
+/// Makes `view` a normal tensor or an inference tensor, as `source`, of which
+/// it is a view, is one: the mode decides what new tensors are, but views go
+/// after their source.
+void follow_source(const at::Tensor& view, const at::Tensor& source);
+
+/// Makes a view of a shard count writes with the shard: see Note [Versions].
+void share_version(const at::Tensor& local, const ShardedMeta& source);
+/// Makes a view ask of calls what its source asks.
+void take_use(
+    const at::Tensor& view, const std::shared_ptr<const ParameterUse>& use);
+/// Adds a dispatch key to a wrapper.
+void add_key(const at::Tensor& t, c10::DispatchKey key);
+
+}  // namespace tessera::detail

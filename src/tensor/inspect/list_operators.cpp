@@ -1,0 +1,92 @@
+#include <tessera/tensor/operators.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <tensor/call/op_traits.h>
+#include <tensor/random/ops/table.h>
+
+namespace tessera {
+
+namespace {
+
+using c10::DispatchKey;
+using detail::ArgumentTraits;
+using detail::OpTraits;
+
+bool takes_tensor(const OpTraits& traits) {
+  return std::any_of(
+      traits.arguments.begin(), traits.arguments.end(),
+      [](const ArgumentTraits& argument) {
+        return argument.kind != ArgumentTraits::Kind::kStatic;
+      });
+}
+
+// In the order in which the dispatcher asks: ATen decomposes composites before
+// any rule is looked at. A random operator without a kernel of ours draws
+// nothing, or runs as others do.
+std::string form_of(const c10::OperatorHandle& op, const OpTraits& traits) {
+  const bool composite =
+      op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+  const bool drawn =
+      traits.is_random && !composite &&
+      detail::listed_random_kernel(op.operator_name()) != nullptr;
+  if (drawn) {
+    return "random";
+  }
+  if (traits.special != nullptr && !traits.is_random) {
+    return "kernel";
+  }
+  if (composite) {
+    return "composite";
+  }
+  const detail::Rule* rule = traits.rule.rule;
+  if (rule != nullptr && !(rule->form == "whole" && traits.decomposition)) {
+    return rule->form;
+  }
+  return traits.decomposition != nullptr ? "others" : "fallback";
+}
+
+OperatorInfo info_of(const c10::OperatorHandle& op, const OpTraits& traits) {
+  OperatorInfo info{
+      detail::full_name(op.operator_name()), form_of(op, traits), {}, {}};
+  const detail::Rule* rule = traits.rule.rule;
+  if (rule != nullptr && rule->form == info.form) {
+    info.rule = rule->name;
+    info.text = rule->text;
+    if (traits.decomposition != nullptr) {
+      info.text += info.text.empty() ? "+ others" : " + others";
+    }
+  }
+  return info;
+}
+
+}  // namespace
+
+std::vector<OperatorInfo> list_operators() {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  std::vector<OperatorInfo> infos;
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op) {
+      continue;
+    }
+    const OpTraits& traits = detail::traits_of(*op);
+    if (takes_tensor(traits)) {
+      infos.push_back(info_of(*op, traits));
+    }
+  }
+  std::sort(infos.begin(), infos.end(), [](const auto& a, const auto& b) {
+    return a.name < b.name;
+  });
+  return infos;
+}
+
+bool is_rule_form(const std::string& form) {
+  constexpr std::array<std::string_view, 6> kOthers{
+      "kernel", "random", "composite", "others", "whole", "fallback"};
+  return std::find(kOthers.begin(), kOthers.end(), form) == kOthers.end();
+}
+
+}  // namespace tessera

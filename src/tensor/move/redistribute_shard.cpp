@@ -1,0 +1,156 @@
+#include <tensor/move/redistribute_shard.h>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/util/accumulate.h>
+#include <tensor/move/execute.h>
+#include <tensor/move/plan_cache.h>
+#include <tensor/move/strided_copies.h>
+#include <tensor/state/strides.h>
+
+namespace tessera::detail {
+
+namespace {
+
+std::vector<int64_t> mesh_dims_in_cut_order(const Layout& layout) {
+  std::vector<int64_t> order;
+  for (int64_t m = 0; m < layout.mesh().ndim(); ++m) {
+    if (!layout.placements()[static_cast<size_t>(m)].is_shard()) {
+      order.push_back(m);
+    }
+  }
+  for (int64_t d = 0; d < static_cast<int64_t>(layout.shape().size()); ++d) {
+    const auto& cuts = layout.cuts(d);
+    order.insert(order.end(), cuts.begin(), cuts.end());
+  }
+  return order;
+}
+
+// Returns what each part of one cut receives of a tensor: a region of it.
+std::vector<Region> parts_of(
+    const at::Tensor& tensor, const Placement& placement, int64_t parts) {
+  std::vector<Region> regions(
+      static_cast<size_t>(parts), region_of(whole(tensor.sizes().vec())));
+  const auto d = static_cast<size_t>(placement.dim());
+  for (int64_t c = 0; c < parts; ++c) {
+    regions[static_cast<size_t>(c)][d] =
+        cut_runs(placement, tensor.size(placement.dim()), parts, c);
+  }
+  return regions;
+}
+
+std::vector<int64_t> lengths_of(const Region& region) {
+  std::vector<int64_t> lengths;
+  for (const Runs& runs : region) {
+    lengths.push_back(total_length(runs));
+  }
+  return lengths;
+}
+
+Region in_order(const Region& region, const std::vector<int64_t>& order) {
+  Region result;
+  for (const int64_t d : order) {
+    result.push_back(region[static_cast<size_t>(d)]);
+  }
+  return result;
+}
+
+// Sends each part of one cut from `source` along a mesh dim.
+at::Tensor scatter_cut(
+    const at::Tensor& tensor, const Placement& placement,
+    const Communicator& group, int64_t source) {
+  const Region all = region_of(whole(tensor.sizes().vec()));
+  const at::Tensor packed = group.rank() == source
+                                ? at::empty({tensor.numel()}, tensor.options())
+                                : at::Tensor();
+  const at::Tensor value = tensor.contiguous();
+  std::vector<int64_t> counts;
+  std::vector<int64_t> mine;
+  int64_t begin = 0;
+  for (const Region& part : parts_of(tensor, placement, group.size())) {
+    if (static_cast<int64_t>(counts.size()) == group.rank()) {
+      mine = lengths_of(part);
+    }
+    counts.push_back(c10::multiply_integers(lengths_of(part)));
+    if (packed.defined()) {
+      copy_pieces(packing(all, part), value, 0, packed, begin);
+    }
+    begin += counts.back();
+  }
+  at::Tensor received = at::empty(mine, tensor.options());
+  group.scatter_v(received, packed, counts, source);
+  if (group.engine() == "simulated") {
+    // The source is taken to hold what this rank does.
+    const Region part = parts_of(
+        tensor, placement, group.size())[static_cast<size_t>(group.rank())];
+    copy_pieces(packing(all, part), value, 0, received, 0);
+  }
+  return received;
+}
+
+}  // namespace
+
+at::Tensor move_shard(
+    const at::Tensor& local, const DTensorSpec& source,
+    const Placements& target) {
+  if (!source.has_shard() || source.placements() == target) {
+    return local;
+  }
+  const auto plan = prepared_plan(source, source.mesh(), target);
+  return start(*plan, local).settle();
+}
+
+at::Tensor to_addend(const at::Tensor& value, const DTensorSpec& target) {
+  at::Tensor addend = value;
+  for (size_t m = 0; m < target.placements().size(); ++m) {
+    const Placement& p = target.placements()[m];
+    if (p.is_partial()) {
+      addend =
+          addend_of(addend, p.reduce_op(), (*target.mesh().coordinate())[m]);
+    }
+  }
+  return addend;
+}
+
+at::Tensor cut_shard(const at::Tensor& value, const DTensorSpec& target) {
+  if (!target.has_shard()) {
+    return at::empty({0}, value.options());
+  }
+  // With their dims in the order of memory, value and shard are row-major.
+  const std::vector<int64_t> order =
+      memory_order(target.shape(), target.strides());
+  const at::Tensor source =
+      value.resolve_conj().resolve_neg().permute(order).contiguous();
+  const Region all = region_of(whole(source.sizes().vec()));
+  const Region mine =
+      in_order(region_of(target.layout(), *target.mesh().coordinate()), order);
+  const at::Tensor shard = at::empty_strided(
+      target.local_shape(), strides_of_shard(target), source.options());
+  copy_pieces(pieces_between(all, mine), source, 0, shard, 0);
+  return to_addend(shard, target);
+}
+
+std::vector<int64_t> strides_of_shard(const DTensorSpec& spec) {
+  return shard_strides(spec.local_shape(), spec.shape(), spec.strides());
+}
+
+at::Tensor scatter_shard(
+    const at::Tensor& tensor, const DTensorSpec& target, int64_t source) {
+  if (!target.has_shard()) {
+    return at::empty({0}, tensor.options());
+  }
+  at::Tensor local = tensor;
+  for (int64_t m : mesh_dims_in_cut_order(target.layout())) {
+    const Placement& placement = target.placements()[static_cast<size_t>(m)];
+    const Communicator group = target.mesh().communicator(m);
+    if (placement.is_shard()) {
+      local = scatter_cut(local, placement, group, source);
+      continue;
+    }
+    local = local.clone(at::MemoryFormat::Contiguous);
+    group.broadcast(local, source);
+  }
+  return to_addend(arranged(local, strides_of_shard(target)), target);
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,28 @@
+// Where random operators on plain tensors draw from.
+#pragma once
+
+#include <memory>
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <comm/engine/random_counters.h>
+
+namespace tessera::detail {
+
+/// While it lives on this thread, random operators on plain tensors draw from
+/// `counters`.
+class PlainDraws {
+ public:
+  explicit PlainDraws(std::shared_ptr<RandomCounters> counters);
+  ~PlainDraws();
+  PlainDraws(const PlainDraws&) = delete;
+  PlainDraws& operator=(const PlainDraws&) = delete;
+  /// Returns the innermost one's counters; nullptr where there is none.
+  static RandomCounters* current();
+
+ private:
+  std::shared_ptr<RandomCounters> counters_;
+  RandomCounters* outer_;
+  c10::impl::IncludeDispatchKeyGuard include_;
+};
+
+}  // namespace tessera::detail

@@ -1,0 +1,71 @@
+#include <tensor/random/ops/unsharded_random.h>
+
+#include <vector>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/enum_tag.h>
+#include <tensor/call/op_call.h>
+#include <tensor/random/ops/plain_draws.h>
+#include <tensor/random/ops/random_call.h>
+#include <tensor/random/ops/table.h>
+#include <tensor/state/dispatch_keys.h>
+#include <tessera/comm/device_mesh.h>
+
+namespace tessera::detail {
+
+namespace {
+
+void plain_kernel(
+    const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  const OpCall call(op, stack);
+  if (call.mesh() != nullptr || PlainDraws::current() == nullptr) {
+    op.redispatchBoxed(
+        keys & c10::DispatchKeySet(
+                   c10::DispatchKeySet::FULL_AFTER, kPlainRandomKey),
+        stack);
+    return;
+  }
+  const c10::impl::ExcludeDispatchKeyGuard off(kPlainRandomKey);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  listed_random_kernel(op.operator_name())(call);
+}
+
+bool has_tensor_argument(const c10::FunctionSchema& schema) {
+  for (const auto& argument : schema.arguments()) {
+    if (argument.type()->kind() == c10::TypeKind::TensorType) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void register_plain_random() {
+  using c10::KernelFunction;
+  static auto* handles = new std::vector<c10::RegistrationHandleRAII>();
+  auto& dispatcher = c10::Dispatcher::singleton();
+  TORCH_CHECK(
+      !dispatcher.hasBackendFallbackForDispatchKey(kPlainRandomKey),
+      "tessera: another library uses the dispatch key ", kPlainRandomKey,
+      ", which switches random numbers of plain tensors; load only one of "
+      "them");
+  handles->push_back(dispatcher.registerFallback(
+      kPlainRandomKey, KernelFunction::makeFallthrough(), "tessera"));
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (op && op->hasTag(at::Tag::nondeterministic_seeded) &&
+        has_tensor_argument(op->schema()) &&
+        !op->hasKernelForDispatchKey(
+            c10::DispatchKey::CompositeImplicitAutograd) &&
+        listed_random_kernel(name) != nullptr) {
+      handles->push_back(dispatcher.registerImpl(
+          name, kPlainRandomKey,
+          KernelFunction::makeFromBoxedFunction<&plain_kernel>(), std::nullopt,
+          nullptr, "tessera"));
+    }
+  }
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,128 @@
+#include <tensor/random/philox/philox_blocks.h>
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define TESSERA_PHILOX_AVX2 1
+#include <immintrin.h>
+#endif
+
+namespace tessera::detail {
+
+namespace {
+
+void blocks_one_by_one(
+    PhiloxKey key, CounterTail tail, uint64_t first, int64_t count,
+    uint32_t* words) {
+  for (int64_t i = 0; i < count; ++i) {
+    const Words4 block =
+        philox_block(first + static_cast<uint64_t>(i), tail, key);
+    for (size_t w = 0; w < 4; ++w) {
+      words[4 * static_cast<size_t>(i) + w] = block[w];
+    }
+  }
+}
+
+#ifdef TESSERA_PHILOX_AVX2
+
+// Four counters, word w of each in the low halves of the 64-bit lanes of c[w].
+// The high halves hold garbage, which the 32-bit multiplication does not read.
+struct Four {
+  __m256i c[4];
+};
+
+#define TESSERA_AVX2 __attribute__((target("avx2"), always_inline)) inline
+
+TESSERA_AVX2 Four load_four(uint64_t first, CounterTail tail) {
+  const __m256i number = _mm256_add_epi64(
+      _mm256_set1_epi64x(static_cast<int64_t>(first)),
+      _mm256_setr_epi64x(0, 1, 2, 3));
+  return {
+      {number, _mm256_srli_epi64(number, 32), _mm256_set1_epi64x(tail.part),
+       _mm256_set1_epi64x(tail.scheme)}};
+}
+
+TESSERA_AVX2 void round_of_four(Four& f, __m256i low, __m256i high) {
+  const __m256i m0 = _mm256_set1_epi64x(kPhiloxMultiplier0);
+  const __m256i m1 = _mm256_set1_epi64x(kPhiloxMultiplier1);
+  const __m256i a = _mm256_mul_epu32(f.c[0], m0);
+  const __m256i b = _mm256_mul_epu32(f.c[2], m1);
+  f.c[0] =
+      _mm256_xor_si256(_mm256_srli_epi64(b, 32), _mm256_xor_si256(f.c[1], low));
+  f.c[1] = b;
+  f.c[2] = _mm256_xor_si256(
+      _mm256_srli_epi64(a, 32), _mm256_xor_si256(f.c[3], high));
+  f.c[3] = a;
+}
+
+// Turns lanes into blocks: 16 words in the order of the counters.
+TESSERA_AVX2 void store_four(const Four& f, uint32_t* words) {
+  const __m256i mask = _mm256_set1_epi64x(0xffffffff);
+  const __m256i w01 = _mm256_or_si256(
+      _mm256_and_si256(f.c[0], mask), _mm256_slli_epi64(f.c[1], 32));
+  const __m256i w23 = _mm256_or_si256(
+      _mm256_and_si256(f.c[2], mask), _mm256_slli_epi64(f.c[3], 32));
+  const __m256i even = _mm256_unpacklo_epi64(w01, w23);  // blocks 0, 2
+  const __m256i odd = _mm256_unpackhi_epi64(w01, w23);   // blocks 1, 3
+  auto* out = reinterpret_cast<__m256i*>(words);
+  _mm256_storeu_si256(out, _mm256_permute2x128_si256(even, odd, 0x20));
+  _mm256_storeu_si256(out + 1, _mm256_permute2x128_si256(even, odd, 0x31));
+}
+
+__attribute__((target("avx2"))) void blocks_by_eight(
+    PhiloxKey key, CounterTail tail, uint64_t first, int64_t count,
+    uint32_t* words) {
+  for (int64_t i = 0; i < count; i += 8) {
+    Four a = load_four(first + static_cast<uint64_t>(i), tail);
+    Four b = load_four(first + static_cast<uint64_t>(i) + 4, tail);
+    uint32_t low = key.low;
+    uint32_t high = key.high;
+    for (int round = 0; round < kPhiloxRounds; ++round) {
+      const __m256i k0 = _mm256_set1_epi64x(low);
+      const __m256i k1 = _mm256_set1_epi64x(high);
+      round_of_four(a, k0, k1);
+      round_of_four(b, k0, k1);
+      low += kPhiloxWeyl0;
+      high += kPhiloxWeyl1;
+    }
+    store_four(a, words + 4 * i);
+    store_four(b, words + 4 * i + 16);
+  }
+}
+
+bool has_avx2() {
+  static const bool has = __builtin_cpu_supports("avx2") != 0;
+  return has;
+}
+
+#endif
+
+}  // namespace
+
+PhiloxKey key_of(const Draw& draw) {
+  // Philox mixes the three; that its outputs are 64 bits here only means that
+  // two draws share their numbers with a chance of 2^-64.
+  const Words4 mixed = philox(
+      {static_cast<uint32_t>(draw.operation),
+       static_cast<uint32_t>(draw.operation >> 32),
+       static_cast<uint32_t>(draw.stream),
+       static_cast<uint32_t>(draw.stream >> 32)},
+      {static_cast<uint32_t>(draw.seed),
+       static_cast<uint32_t>(draw.seed >> 32)});
+  return {mixed[0], mixed[1]};
+}
+
+void philox_blocks(
+    PhiloxKey key, CounterTail tail, uint64_t first, int64_t count,
+    uint32_t* words) {
+  int64_t done = 0;
+#ifdef TESSERA_PHILOX_AVX2
+  if (has_avx2()) {
+    done = count / 8 * 8;
+    blocks_by_eight(key, tail, first, done, words);
+  }
+#endif
+  blocks_one_by_one(
+      key, tail, first + static_cast<uint64_t>(done), count - done,
+      words + 4 * done);
+}
+
+}  // namespace tessera::detail

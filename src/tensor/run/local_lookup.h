@@ -1,0 +1,21 @@
+// Local kernels of lookups and convolutions; see local_kernel.h.
+#pragma once
+
+#include <tensor/call/local_kernel.h>
+
+namespace tessera::detail {
+
+/// Looks up global indices in the part of a table that this rank holds, and
+/// gives zeros for indices that others hold. Serves embedding, gather,
+/// index_select and index with one index tensor, whatever runs the rank holds.
+void local_lookup(const LocalCall& local);
+
+/// Adds up bags of rows, of those that this rank holds: addends of the sums, or
+/// of the means, of bags.
+void local_bags(const LocalCall& local);
+
+/// Runs a convolution, or its backward form, on shards of channels: the groups
+/// and biases are those of the shard.
+void local_convolution(const LocalCall& local);
+
+}  // namespace tessera::detail

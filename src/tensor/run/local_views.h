@@ -1,0 +1,15 @@
+// How a rank shows its part of a view where the operator on the shard would
+// show something else.
+#pragma once
+
+#include <vector>
+
+#include <tensor/call/local_kernel.h>
+
+namespace tessera::detail {
+
+/// squeeze, squeeze.dim: drops the dims of one index in the whole tensor, not
+/// those of which this rank happens to hold one.
+void local_squeeze(const LocalCall& local);
+
+}  // namespace tessera::detail

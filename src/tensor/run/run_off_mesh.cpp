@@ -1,0 +1,290 @@
+#include <tensor/run/run_off_mesh.h>
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/TypeProperties.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
+#include <tensor/call/decomposition.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/impl/wrap.h>
+#include <tensor/move/view_copies.h>
+#include <tensor/run/run_decision.h>
+#include <tensor/state/dispatch_keys.h>
+#include <tensor/state/replicated.h>
+
+namespace tessera::detail {
+
+namespace {
+
+// What stands in for the data of a mesh that this rank is outside of: nothing,
+// on the meta device; where an operator has no meta kernel, a value that its
+// checks let pass.
+enum class StandIn : uint8_t { kMeta, kOnes, kZeros };
+
+// Runs the call on tensors of the global shapes without the data of this mesh.
+// Returns what stood in for the tensors that the call writes.
+std::vector<at::Tensor> run_for_shapes(const OpCall& call, StandIn with) {
+  const bool on_meta = with == StandIn::kMeta;
+  std::vector<at::Tensor> written;
+  for (size_t i = 0; i < call.size(); ++i) {
+    map_tensors(call.argument(i), [&](const at::Tensor& t) {
+      if (!t.defined()) {
+        return t;
+      }
+      if (!on_meta && !is_sharded(t) && !call.writes(i)) {
+        return t.cpu();  // a mask decides how many elements there are
+      }
+      const auto options = at::TensorOptions(t.scalar_type())
+                               .device(on_meta ? at::kMeta : at::kCPU);
+      at::Tensor made = at::empty_strided(t.sizes(), t.strides(), options);
+      if (call.writes(i)) {
+        written.push_back(made);
+      }
+      return on_meta ? made : made.fill_(with == StandIn::kOnes ? 1 : 0);
+    });
+    if (on_meta && call.argument(i).isDevice()) {
+      call.argument(i) = c10::Device(at::kMeta);
+    }
+  }
+  call.op().callBoxed(call.stack());
+  return written;
+}
+
+// The spec of a tensor of the shape, strides and dtype of `like`.
+SpecPtr spec_outside(
+    const at::Tensor& like, const DeviceMesh& mesh,
+    const Placements& placements) {
+  return DTensorSpec::make(
+      mesh, placements, like.sizes().vec(), like.strides().vec(),
+      like.scalar_type());
+}
+
+// This rank's shard in shape only: all its elements are one. Empty outside the
+// mesh.
+at::Tensor no_data(const DTensorSpec& spec, c10::Device device) {
+  const auto options = at::TensorOptions(spec.dtype()).device(device);
+  return spec.has_shard() ? at::empty({}, options).expand(spec.local_shape())
+                          : at::empty({0}, options);
+}
+
+// The spec that a kernel of its own gives results of its shape, on ranks of the
+// mesh.
+SpecPtr common_spec(const OpCall& call, const OpTraits& traits) {
+  const bool passes_partial =
+      traits.is_random ||
+      call.op().operator_name().name.rfind("aten::new_empty", 0) == 0;
+  SpecPtr common;
+  bool equal = true;
+  call.for_each_argument_tensor([&](const at::Tensor& t) {
+    if (!is_sharded(t) || t.dim() == 0) {
+      return;
+    }
+    const SpecPtr& spec = meta_of(t).spec;
+    common = common ? common : spec;
+    equal = equal && spec->placements() == common->placements() &&
+            spec->shape() == common->shape() &&
+            (passes_partial || !spec->layout().has_partial());
+  });
+  return equal ? common : nullptr;
+}
+
+void check_returns_tensors(const OpCall& call) {
+  for (const auto& result : call.schema().returns()) {
+    const bool tensors =
+        result.type()->isSubtypeOf(*c10::TensorType::get()) ||
+        result.type()->isSubtypeOf(*c10::ListType::ofTensors());
+    TORCH_CHECK_VALUE(
+        tensors, call.describe(),
+        ": the result is a value, and this rank is outside the ",
+        "mesh and holds no part of the tensor; ask on a rank of the mesh");
+  }
+}
+
+// LibTorch has no meta kernel for where(), for what is made of it, and for
+// logical_not(); attention calls them all.
+at::Tensor result_without_meta_kernel(const OpCall& call) {
+  const std::string name = full_name(call.op().operator_name());
+  const auto tensor = [&](size_t i) { return call.argument(i).toTensor(); };
+  const auto made = [](at::IntArrayRef shape, at::ScalarType dtype) {
+    return at::empty(shape, at::TensorOptions(dtype).device(at::kMeta));
+  };
+  if (name == "aten::_safe_softmax") {
+    const c10::IValue& dtype = call.argument(2);
+    return made(
+        tensor(0).sizes(),
+        dtype.isNone() ? tensor(0).scalar_type() : dtype.toScalarType());
+  }
+  if (name == "aten::logical_not") {
+    return made(tensor(0).sizes(), at::kBool);
+  }
+  if (name == "aten::where.self") {
+    const auto shape = at::infer_size(tensor(1).sizes(), tensor(2).sizes());
+    at::native::ResultTypeState types;
+    types = at::native::update_result_type_state(tensor(1), types);
+    types = at::native::update_result_type_state(tensor(2), types);
+    return made(
+        at::infer_size(tensor(0).sizes(), shape),
+        at::native::result_type(types));
+  }
+  return {};
+}
+
+// Runs on the meta device only.
+std::vector<at::Tensor> run_on_meta(const OpCall& call) {
+  const at::Tensor known = result_without_meta_kernel(call);
+  if (!known.defined()) {
+    return run_for_shapes(call, StandIn::kMeta);
+  }
+  call.finish(known);
+  return {};
+}
+
+// Runs on the meta device; else on ones, which are weights and counts too; else
+// on zeros, which are places: offsets, ids.
+std::vector<at::Tensor> run_for_shapes_or_values(const OpCall& call) {
+  auto& stack = *call.stack();
+  const size_t below = stack.size() - call.size();
+  const torch::jit::Stack saved(
+      stack.begin() + static_cast<std::ptrdiff_t>(below), stack.end());
+  for (const StandIn with : {StandIn::kMeta, StandIn::kOnes}) {
+    try {
+      return run_for_shapes(call, with);
+    } catch (const std::exception&) {  // Python may have a meta kernel too
+      stack.resize(below);
+      stack.insert(stack.end(), saved.begin(), saved.end());
+    }
+  }
+  return run_for_shapes(call, StandIn::kZeros);
+}
+
+}  // namespace
+
+at::Tensor wrap_without_data(
+    const SpecPtr& spec, c10::Device device, Shown shown) {
+  at::Tensor t = wrap(no_data(*spec, device), spec, std::move(shown));
+  if (spec->is_replicated() && spec->has_shard()) {
+    t.unsafeGetTensorImpl()->set_sizes_and_strides(
+        spec->shape(), spec->strides());
+  }
+  return t;
+}
+
+// Views are used as what they show, see Note [Styles without hooks]: C++ layers
+// multiply with weight.t().
+at::Tensor view_without_data(
+    const SpecPtr& spec, c10::Device device, const at::Tensor& source) {
+  at::Tensor view = wrap_without_data(spec, device, {nullptr, root_of(source)});
+  if (const auto& use = moving_meta_of(source).use) {
+    take_use(view, use);
+  }
+  follow_source(view, source);
+  return view;
+}
+
+namespace {
+
+// The placements of results on ranks of the mesh.
+class ResultPlacements {
+ public:
+  ResultPlacements(const OpCall& call, const OpTraits& traits)
+      : mesh_(*call.mesh()) {
+    if (!has_own_way(call, traits)) {
+      decision_ = decide(call, traits);
+      return;
+    }
+    drawn_ = traits.is_random ? traits.drawn_placements(call) : std::nullopt;
+    common_ = common_spec(call, traits);
+  }
+
+  Placements of(const at::Tensor& t, size_t result, size_t element) const {
+    if (decision_) {
+      Placements placements = decision_->output(result, element).placements;
+      for (Placement& p : placements) {
+        p = p.is_shard() && p.dim() < 0 ? p.with_dim(p.dim() + t.dim()) : p;
+      }
+      return placements;
+    }
+    if (drawn_) {
+      return *drawn_;
+    }
+    const bool cut = common_ && t.sizes() == at::IntArrayRef(common_->shape());
+    return cut ? common_->placements() : replicated(mesh_);
+  }
+
+  ViewStart start(const at::Tensor& t, size_t element) const {
+    return decision_ && !decision_->views.empty()
+               ? decision_->start_of_view(
+                     element, static_cast<int64_t>(t.element_size()))
+               : ViewStart();
+  }
+
+ private:
+  const DeviceMesh mesh_;
+  std::optional<Placements> drawn_;
+  SpecPtr common_;
+  DecisionPtr decision_;
+};
+
+// The tensor that the results are views of, if any.
+at::Tensor source_of_views(const OpCall& call, const OpTraits& traits) {
+  const bool shows = traits.is_view && call.size() > 0 &&
+                     call.argument(0).isTensor() &&
+                     is_sharded(call.argument(0).toTensor());
+  return shows ? call.argument(0).toTensor() : at::Tensor();
+}
+
+void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
+  const DeviceMesh mesh = *call.mesh();
+  const c10::Device device(mesh.device_type());
+  const c10::impl::ExcludeDispatchKeyGuard no_draws(kPlainRandomKey);
+  if (traits.is_random && may_compute) {  // else this is a dry run
+    traits.skip_random(call);
+  }
+  check_returns_tensors(call);
+  if (traits.special_outside != nullptr) {
+    return traits.special_outside(call);
+  }
+  if (!has_own_way(call, traits) &&
+      decide(call, traits)->way == Way::kByOthers) {
+    return traits.decomposition->run(call);
+  }
+  const ResultPlacements placements(call, traits);
+  const at::Tensor source = source_of_views(call, traits);
+  const std::vector<at::Tensor> written = call.written();
+  const std::vector<at::Tensor> values =
+      may_compute ? run_for_shapes_or_values(call) : run_on_meta(call);
+  for (size_t i = 0; i < written.size(); ++i) {
+    const at::Tensor& t = written[i];
+    if (is_sharded(t) && t.sizes() != values[i].sizes()) {
+      const Placements kept = fitting_placements(spec_of(t), values[i].dim());
+      const SpecPtr spec = spec_outside(values[i], mesh, kept);
+      install(t, no_data(*spec, device), spec);
+    }
+  }
+  call.map_results(
+      written, [&](const at::Tensor& t, size_t result, size_t element) {
+        const SpecPtr spec =
+            spec_outside(t, mesh, placements.of(t, result, element));
+        if (!source.defined()) {
+          return wrap_without_data(spec, device);
+        }
+        const at::Tensor view = view_without_data(spec, device, source);
+        take_offset(view, placements.start(t, element), source);
+        return view;
+      });
+}
+
+}  // namespace
+
+void run_outside(const OpCall& call, const OpTraits& traits) {
+  run(call, traits, /*may_compute=*/true);
+}
+
+void run_for_specs(const OpCall& call, const OpTraits& traits) {
+  run(call, traits, /*may_compute=*/false);
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,7 @@
+#include <tensor/state/late_operators.h>
+
+namespace tessera::detail {
+
+std::atomic<bool> has_late_operators{true};
+
+}  // namespace tessera::detail

@@ -1,0 +1,27 @@
+// What plain tensors in a call on sharded ones are.
+#pragma once
+
+namespace tessera::detail {
+
+/// While it lives on this thread, plain tensors in a call are replicated by
+/// construction: ATen's own, inside a composite kernel, or ours.
+class PlainIsReplicated {
+ public:
+  PlainIsReplicated();
+  ~PlainIsReplicated();
+  PlainIsReplicated(const PlainIsReplicated&) = delete;
+  PlainIsReplicated& operator=(const PlainIsReplicated&) = delete;
+  static bool active();
+  /// Tells whether plain tensors are ATen's own, and so equal on all ranks,
+  /// rather than a user's who holds an ImplicitReplication.
+  static bool by_construction();
+};
+
+/// How many guards live on this thread.
+struct ReplicationDepth {
+  int all = 0;
+  int users = 0;  // those of them that are an ImplicitReplication
+};
+ReplicationDepth& replication_depth();
+
+}  // namespace tessera::detail

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""tessera demo: equal curves on every engine, what it shows, what it refuses.
+
+    python3 tests/cli/demo_test.py
+
+TESSERA_BIN names the folder of the programs; build/bin when unset. What needs
+mpirun is skipped where there is none.
+"""
+
+import functools
+import json
+import math
+import shlex
+import shutil
+import unittest
+
+from command_line import TESSERA, on_terminal, tessera
+
+LAYERS = 2  # of the demo's model
+
+
+def demo(typed, **more):
+    return tessera("demo", *shlex.split(typed), **more)
+
+
+@functools.cache
+def report(typed):
+    """Returns the JSON of a demo that must end well."""
+    done = demo(typed + " --json")
+    if done.returncode != 0:
+        raise AssertionError(f"demo {typed}: {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def demo_on_terminal(typed):
+    return on_terminal([TESSERA, "demo", *shlex.split(typed)])
+
+
+class CurvesTest(unittest.TestCase):
+
+    def check(self, typed, mesh, engine="threads", steps=6):
+        result = report(f"{typed} --steps {steps}")
+        self.assertEqual(result["mesh"], mesh)
+        self.assertEqual(result["engine"], engine)
+        plain, sharded = result["plain_losses"], result["sharded_losses"]
+        self.assertEqual(len(plain), steps)
+        self.assertEqual(len(sharded), steps)
+        self.assertLess(plain[-1], plain[0])
+        difference = max(abs(a - b) / max(a, b) for a, b in zip(plain, sharded))
+        self.assertAlmostEqual(result["largest_relative_difference"], difference,
+                               delta=1e-18)
+        self.assertLessEqual(difference, 1e-4 if "f32" in typed else 1e-10)
+        self.assertTrue(result["equal"])
+        self.assertEqual(result["text"], result["plain_text"])
+        return result
+
+    def test_threads(self):
+        result = self.check("", "mesh(dp=2, tp=2)")
+        self.assertEqual(result["ranks"], 4)
+        self.assertEqual(result["dtype"], "f64")
+
+    def test_a_number_of_ranks_alone_chooses_the_mesh(self):
+        self.check("--ranks 2", "mesh(dp=1, tp=2)")
+        self.check("--ranks 3", "mesh(dp=3, tp=1)")
+        self.check("--ranks 1", "mesh(dp=1, tp=1)")
+
+    def test_a_mesh_alone_chooses_the_ranks(self):
+        self.check("--mesh tp=4", "mesh(dp=1, tp=4)")
+        self.check("--mesh dp=2", "mesh(dp=2, tp=1)")
+        # Neither heads, nor words, nor sequences divide evenly.
+        self.check("--mesh dp=3,tp=3", "mesh(dp=3, tp=3)", steps=3)
+
+    def test_f32(self):
+        result = self.check("--ranks 4 --dtype f32", "mesh(dp=2, tp=2)")
+        self.assertEqual(result["allowed_difference"], 1e-4)
+
+    def test_gloo(self):
+        self.check("--engine gloo --ranks 2", "mesh(dp=1, tp=2)", "gloo")
+        self.check("--engine gloo --ranks 1", "mesh(dp=1, tp=1)", "gloo", steps=2)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
+    def test_mpi(self):
+        self.check("--engine mpi --ranks 2 --mesh dp=2", "mesh(dp=2, tp=1)", "mpi")
+
+
+class RecordsTest(unittest.TestCase):
+    STEPS = 6
+
+    def result(self):
+        return report(f" --steps {self.STEPS}")
+
+    def calls(self, cause, backward):
+        return [row for row in self.result()["communication"]
+                if row["cause"].startswith(cause) and row["backward"] == backward]
+
+    def test_parts_tile_the_dim_that_is_cut(self):
+        for p in self.result()["parameters"]:
+            whole = math.prod(p["shape"])
+            if p["cut_dim"] is None:
+                self.assertEqual(p["held"], [whole, whole], p)
+                continue
+            (begin, middle), (then, end) = p["parts"]
+            self.assertEqual((begin, then), (0, middle), p)
+            self.assertEqual(end, p["shape"][p["cut_dim"]], p)
+            self.assertEqual(sum(p["held"]), whole, p)
+
+    def test_the_plan_is_that_of_megatron(self):
+        cuts = {p["name"]: p["cut_dim"] for p in self.result()["parameters"]}
+        for layer in range(LAYERS):
+            for name, dim in (("attention.q", 0), ("attention.o", 1), ("mlp.up", 0),
+                              ("mlp.down", 1)):
+                self.assertEqual(cuts[f"blocks.{layer}.{name}.weight"], dim)
+        self.assertEqual((cuts["tokens.weight"], cuts["head.weight"]), (0, 0))
+        self.assertIsNone(cuts["positions"])
+
+    def test_attention_and_mlp_add_up_once_per_layer(self):
+        for layer in ("attention.o", "mlp.down"):
+            rows = self.calls(f"blocks.*.{layer}, RowwiseParallel", False)
+            self.assertEqual([(r["op"], r["mesh_dims"], r["count"]) for r in rows],
+                             [("all_reduce", "tp", LAYERS * self.STEPS)])
+
+    def test_every_gradient_byte_is_reduced_once_along_dp(self):
+        held = sum(p["held"][0] for p in self.result()["parameters"])
+        rows = [r for r in self.result()["communication"]
+                if r["cause"] == "DataParallel"]
+        self.assertEqual({(r["op"], r["mesh_dims"]) for r in rows},
+                         {("all_reduce", "dp")})
+        # An all_reduce of G bytes on 2 ranks moves 2 (G - G / 2).
+        self.assertEqual(sum(r["bytes"] for r in rows), 8 * held * self.STEPS)
+
+    def test_throughput_is_that_of_the_seconds(self):
+        result = self.result()
+        for run in ("plain", "sharded"):
+            tokens = result[f"{run}_tokens_per_second"] * result[f"{run}_seconds"]
+            self.assertAlmostEqual(tokens / self.STEPS, 16 * 32, places=6)
+
+
+class TextTest(unittest.TestCase):
+
+    def test_plain_lines_where_there_is_no_terminal(self):
+        done = demo("--ranks 2 --steps 10", locale="C")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for word in ("step 10/10", "tokens/s", "sharded, dp=1,tp=2",
+                     "the same training", "blocks.*.attention.q.weight x 2",
+                     "####....", "....####", "RowwiseParallel", "all_reduce",
+                     "The keeper ", "the plain model writes the same"):
+            self.assertIn(word, done.stdout)
+        self.assertNotIn("\r", done.stdout)
+        done.stdout.encode("ascii")
+
+    def test_a_terminal_gets_a_bar_that_redraws_itself(self):
+        for typed in ("--ranks 2 --steps 3", "--ranks 2 --steps 3 --engine gloo"):
+            with self.subTest(typed):
+                shown = demo_on_terminal(typed)
+                self.assertIn("\r  plain", shown)
+                self.assertIn("█", shown)
+                self.assertIn("the same training", shown)
+
+    def test_ascii_holds_ascii_only_on_a_terminal_too(self):
+        demo_on_terminal("--ranks 2 --steps 2 --ascii").encode("ascii")
+
+
+class ErrorTest(unittest.TestCase):
+
+    CASES = {
+        "--engine nccl": ["no engine 'nccl'", "threads, mpi, gloo"],
+        "--mesh dp=2,tp": ["dp=2,tp"],
+        "--mesh 2x2": ["dp", "tp", "'2x2'", "--mesh dp=2,tp=2"],
+        "--mesh tp=2,dp=2": ["'tp=2,dp=2'"],
+        "--mesh dp=2,tp=2 --ranks 3": ["dp=2,tp=2", "4 ranks", "there are 3"],
+        "--mesh dp=17": ["dp", "at most 16", "sequences", "fewer ranks"],
+        "--mesh tp=5": ["tp", "at most 4", "heads", "fewer ranks"],
+        "--ranks 63": ["dp", "at most 16", "fewer ranks"],
+        "--ranks 65": ["--ranks", "65"],
+        "--ranks 0": ["--ranks", "0"],
+        "--steps 0": ["--steps", "0"],
+        "--steps many": ["--steps", "many"],
+        "--dtype f8": ["f8", "f64"],
+    }
+
+    def test_each_says_what_is_wrong_and_ends_with_2(self):
+        for typed, words in self.CASES.items():
+            with self.subTest(typed):
+                done = demo(typed)
+                self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+                self.assertEqual(done.stdout, "")
+                self.assertTrue(done.stderr.startswith("tessera demo: "), done.stderr)
+                for word in words:
+                    self.assertIn(word, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
