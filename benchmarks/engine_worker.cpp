@@ -54,9 +54,9 @@ int wait_for_worker(pid_t child) {
 /// Runs a program to its end with its output in a file; returns its exit code.
 /// The watched signals are blocked.
 int run_to_end(
-    const std::vector<std::string>& words, const std::string& log,
+    const std::vector<std::string>& argv, const std::string& log,
     const sigset_t& mask) {
-  const Child child = start_program(words, mask, SIGTERM, [&] {
+  const Child child = start_program(argv, mask, SIGTERM, [&] {
     const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
     const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     dup2(input, STDIN_FILENO);
@@ -64,7 +64,7 @@ int run_to_end(
     dup2(output, STDERR_FILENO);
   });
   if (child.error != 0) {
-    return report_exec_failure(words[0], child.error);
+    return report_exec_failure(argv[0], child.error);
   }
   return exit_code_of(wait_for_worker(child.pid));
 }
@@ -81,12 +81,12 @@ std::string last_line(const std::string& file) {
 }
 
 std::vector<std::string> worker_command(
-    const std::string& engine, int ranks, const std::vector<std::string>& words,
+    const std::string& engine, int ranks, const std::vector<std::string>& argv,
     const std::string& file) {
   std::vector<std::string> command{
       program_beside("tessera"), "run", "--engine", engine, "-n",
       std::to_string(ranks),     "--",  own_path()};
-  command.insert(command.end(), words.begin(), words.end());
+  command.insert(command.end(), argv.begin(), argv.end());
   command.insert(command.end(), {"--worker", file});
   return command;
 }
@@ -94,14 +94,14 @@ std::vector<std::string> worker_command(
 }  // namespace
 
 std::optional<std::string> run_on_engine(
-    const std::string& engine, int ranks, const std::vector<std::string>& words,
+    const std::string& engine, int ranks, const std::vector<std::string>& argv,
     std::string& absence) {
   const BlockedSignals blocked;  // one that ends us does so without the folder
   const PrivateFolder folder;
   const std::string file = folder.file("times");
   const std::string log = folder.file("log");
   const int code = run_to_end(
-      worker_command(engine, ranks, words, file), log, blocked.before());
+      worker_command(engine, ranks, argv, file), log, blocked.before());
   if (code == kExitUsage) {
     absence = last_line(log);
     return std::nullopt;

@@ -11,11 +11,11 @@
 
 namespace tessera::cli {
 
-/// Runs this program's `words` as ranks of an engine, to their end, and returns
+/// Runs this program's `argv` as ranks of an engine, to their end, and returns
 /// what rank 0 wrote; nothing, and why, where the engine is not there. Throws
 /// std::runtime_error where it fails.
 std::optional<std::string> run_on_engine(
-    const std::string& engine, int ranks, const std::vector<std::string>& words,
+    const std::string& engine, int ranks, const std::vector<std::string>& argv,
     std::string& absence);
 
 /// Calls `measure` as a rank: only an engine that is not there ends with

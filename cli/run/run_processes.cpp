@@ -142,7 +142,7 @@ class JobLoop {
   // Waits for the readers, but not for long once this process was told to end.
   void finish_output() {
     constexpr auto kLastWait = std::chrono::seconds(2);
-    constexpr int kLookMilliseconds = 100;
+    constexpr int kPollMilliseconds = 100;
     const auto begin = RankJob::Clock::now();
     while (!output_.finish()) {
       take_signals();
@@ -153,7 +153,7 @@ class JobLoop {
       std::vector<pollfd> files = {
           {.fd = signals_, .events = POLLIN, .revents = 0}};
       output_.poll_for_room(files);
-      poll(files.data(), files.size(), kLookMilliseconds);
+      poll(files.data(), files.size(), kPollMilliseconds);
     }
   }
 

@@ -71,15 +71,16 @@ void check_same_calls(
   mine.mutable_data_ptr<int64_t>()[1] = fingerprint(entries);
   group.all_gather(all, mine);
   const int64_t* pairs = all.const_data_ptr<int64_t>();
-  for (int64_t place = 1; place < group.size(); ++place) {
+  for (int64_t group_rank = 1; group_rank < group.size(); ++group_rank) {
     TORCH_CHECK_VALUE(
-        pairs[2 * place] == pairs[0] && pairs[2 * place + 1] == pairs[1],
+        pairs[2 * group_rank] == pairs[0] &&
+            pairs[2 * group_rank + 1] == pairs[1],
         "CommLog::largest_over on ", detail::describe_group(group.ranks()),
         ", rank ", group.ranks()[static_cast<size_t>(group.rank())],
         ": the ranks recorded different calls; rank ", group.ranks()[0],
         " has ", pairs[0], " entries, rank ",
-        group.ranks()[static_cast<size_t>(place)], " has ", pairs[2 * place],
-        "; compare entries() of these ranks");
+        group.ranks()[static_cast<size_t>(group_rank)], " has ",
+        pairs[2 * group_rank], "; compare entries() of these ranks");
   }
 }
 

@@ -95,7 +95,7 @@ Work submit(CommunicatorImpl& impl, CollectiveCall call) {
     return Work(impl.submit(std::move(call)));
   }
   if (!detail::is_point_to_point(call.kind)) {
-    call.cause = detail::current_cause_facts();
+    call.cause = detail::current_cause_fingerprint();
     call.thread = detail::guarded().thread;
     call.cause.took_shards_for_equal =
         impl.of_world != nullptr &&
@@ -303,7 +303,7 @@ CommunicatorImpl& impl_of(const Communicator& group) {
   return defined_impl(group.impl_);
 }
 
-bool can_pull(const Communicator& group) {
+bool shares_memory(const Communicator& group) {
   static const bool packs = [] {
     const char* value = std::getenv("TESSERA_PACK");
     return value != nullptr && std::string(value) == "1";
@@ -311,21 +311,21 @@ bool can_pull(const Communicator& group) {
   return !packs && impl_of(group).shares_memory();
 }
 
-Work all_gather_by_pulls(
+Work all_gather_direct(
     const Communicator& group, const at::Tensor& output,
-    const at::Tensor& input, const std::vector<Pieces>& pulls,
+    const at::Tensor& input, const std::vector<StridedCopies>& reads,
     const std::vector<int64_t>& counts) {
   return submit(
       impl_of(group), {.kind = CallKind::kAllGather,
                        .input = input,
                        .output = output,
                        .output_counts = counts,
-                       .pulls = &pulls});
+                       .reads = &reads});
 }
 
-Work all_to_all_by_pulls(
+Work all_to_all_direct(
     const Communicator& group, const at::Tensor& output,
-    const at::Tensor& input, const std::vector<Pieces>& pulls,
+    const at::Tensor& input, const std::vector<StridedCopies>& reads,
     const std::vector<int64_t>& received, const std::vector<int64_t>& sent) {
   return submit(
       impl_of(group), {.kind = CallKind::kAllToAll,
@@ -333,7 +333,7 @@ Work all_to_all_by_pulls(
                        .output = output,
                        .input_counts = sent,
                        .output_counts = received,
-                       .pulls = &pulls});
+                       .reads = &reads});
 }
 
 }  // namespace detail
@@ -443,19 +443,20 @@ Communicator Communicator::split(int64_t color, int64_t key) const {
     return {};
   }
   const int64_t* pairs = all.const_data_ptr<int64_t>();
-  std::vector<int64_t> places;
-  for (int64_t place = 0; place < size(); ++place) {
-    if (pairs[2 * place] == color) {
-      places.push_back(place);
+  std::vector<int64_t> group_ranks;
+  for (int64_t group_rank = 0; group_rank < size(); ++group_rank) {
+    if (pairs[2 * group_rank] == color) {
+      group_ranks.push_back(group_rank);
     }
   }
-  std::stable_sort(places.begin(), places.end(), [&](int64_t a, int64_t b) {
-    return pairs[2 * a + 1] < pairs[2 * b + 1];
-  });
-  for (int64_t& place : places) {
-    place = impl.ranks()[static_cast<size_t>(place)];
+  std::stable_sort(
+      group_ranks.begin(), group_ranks.end(), [&](int64_t a, int64_t b) {
+        return pairs[2 * a + 1] < pairs[2 * b + 1];
+      });
+  for (int64_t& group_rank : group_ranks) {
+    group_rank = impl.ranks()[static_cast<size_t>(group_rank)];
   }
-  auto group = impl.subgroup(places);
+  auto group = impl.subgroup(group_ranks);
   group->random = impl.random;
   group->of_world = impl.of_world;
   return Communicator(std::move(group));

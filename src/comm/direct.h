@@ -12,19 +12,19 @@ namespace tessera::detail {
 /// Tells whether the ranks of a group can read each other's tensors. Not with
 /// TESSERA_PACK=1, which has them send buffers as ranks of different processes
 /// must.
-bool can_pull(const Communicator& group);
+bool shares_memory(const Communicator& group);
 
 /// All ranks' inputs together fill `output`, each as its pieces say; counts as
-/// in all_gather_v. `pulls`, one entry per rank, must outlive the work.
-Work all_gather_by_pulls(
+/// in all_gather_v. `reads`, one entry per rank, must outlive the work.
+Work all_gather_direct(
     const Communicator& group, const at::Tensor& output,
-    const at::Tensor& input, const std::vector<Pieces>& pulls,
+    const at::Tensor& input, const std::vector<StridedCopies>& reads,
     const std::vector<int64_t>& counts);
 /// Fills `output` from the inputs of all ranks, each as its pieces say; counts
 /// as in all_to_all_v, without what stays on this rank.
-Work all_to_all_by_pulls(
+Work all_to_all_direct(
     const Communicator& group, const at::Tensor& output,
-    const at::Tensor& input, const std::vector<Pieces>& pulls,
+    const at::Tensor& input, const std::vector<StridedCopies>& reads,
     const std::vector<int64_t>& received, const std::vector<int64_t>& sent);
 
 }  // namespace tessera::detail

@@ -33,9 +33,9 @@ std::string wanted_engine(Engine engine, const Launch& launch) {
 }
 
 // The file beside this library that holds an engine, and its factory.
-using MakeNetwork = Network* (*)();
+using MakeTransport = Transport* (*)();
 
-MakeNetwork find_plugin(const std::string& engine) {
+MakeTransport find_plugin(const std::string& engine) {
   Dl_info here{};
   dladdr(reinterpret_cast<void*>(&find_plugin), &here);
   const std::string path = here.dli_fname;
@@ -46,26 +46,26 @@ MakeNetwork find_plugin(const std::string& engine) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       library != nullptr, "init: this build has no engine '", engine,
       "': ", dlerror());
-  void* symbol = dlsym(library, ("tessera_" + engine + "_network").c_str());
+  void* symbol = dlsym(library, ("tessera_" + engine + "_transport").c_str());
   TORCH_INTERNAL_ASSERT(symbol != nullptr, file, " is not an engine");
-  return reinterpret_cast<MakeNetwork>(symbol);
+  return reinterpret_cast<MakeTransport>(symbol);
 }
 
 }  // namespace
 
-std::unique_ptr<Network> load_network(
+std::unique_ptr<Transport> load_transport(
     const std::string& engine, const Launch& launch,
     std::chrono::milliseconds deadline) {
   if (engine == "gloo") {
-    return open_gloo_network(launch, deadline);
+    return open_gloo_transport(launch, deadline);
   }
-  std::unique_ptr<Network> network(find_plugin(engine)());
+  std::unique_ptr<Transport> transport(find_plugin(engine)());
   TORCH_CHECK_VALUE(
-      network->rank() == launch.rank && network->size() == launch.size,
+      transport->rank() == launch.rank && transport->size() == launch.size,
       "init: ", launch.source, " says rank ", launch.rank, " of ", launch.size,
-      ", but ", engine, " says rank ", network->rank(), " of ",
-      network->size());
-  return network;
+      ", but ", engine, " says rank ", transport->rank(), " of ",
+      transport->size());
+  return transport;
 }
 
 std::shared_ptr<ProcessWorld> this_process(
@@ -81,7 +81,7 @@ std::shared_ptr<ProcessWorld> this_process(
       engine != Engine::kThreads) {
     if (const auto launch = find_launch()) {
       world = std::make_shared<ProcessWorld>(
-          load_network(wanted_engine(engine, *launch), *launch, deadline),
+          load_transport(wanted_engine(engine, *launch), *launch, deadline),
           deadline);
     }
   }
@@ -92,29 +92,29 @@ std::shared_ptr<ProcessWorld> this_process(
 namespace {
 
 // Some of a network's ranks as a network: a world inside the world.
-class InnerNetwork final : public Network {
+class InnerTransport final : public Transport {
  public:
-  InnerNetwork(Network& outer, int64_t size, uint64_t world)
+  InnerTransport(Transport& outer, int64_t size, uint64_t world)
       : outer_(outer), size_(size), world_(world) {}
   int64_t rank() const override { return outer_.rank(); }
   int64_t size() const override { return size_; }
   std::string name() const override { return outer_.name(); }
-  std::unique_ptr<Wire> join(
+  std::unique_ptr<Channel> join(
       const std::vector<int64_t>& ranks, const std::string& key) override {
     return outer_.join(ranks, "world " + std::to_string(world_) + ", " + key);
   }
-  void tell(
-      const std::vector<int64_t>& ranks, const News& what) noexcept override {
-    News mine = what;
+  void tell(const std::vector<int64_t>& ranks, const PeerEvent& what) noexcept
+      override {
+    PeerEvent mine = what;
     mine.world = world_;
     outer_.tell(ranks, mine);
   }
-  std::vector<News> news(uint64_t /*world*/) override {
+  std::vector<PeerEvent> news(uint64_t /*world*/) override {
     return outer_.news(world_);
   }
 
  private:
-  Network& outer_;
+  Transport& outer_;
   int64_t size_;
   uint64_t world_;
 };
@@ -171,7 +171,8 @@ void run_process_ranks(
   bool heard = false;
   if (outer->rank() < n) {
     inner_world() = std::make_shared<ProcessWorld>(
-        std::make_unique<InnerNetwork>(outer->network(), n, worlds), deadline);
+        std::make_unique<InnerTransport>(outer->transport(), n, worlds),
+        deadline);
     try {
       run_as_process(*inner_world(), body);
       inner_world()->leave("");

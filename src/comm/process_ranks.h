@@ -36,7 +36,7 @@ void run_as_process(ProcessWorld& world, const std::function<void()>& body);
 
 /// Opens the engine of a name ("mpi", "gloo"); an error where it is not there,
 /// or where a rank that it needs does not start within the deadline.
-std::unique_ptr<Network> load_network(
+std::unique_ptr<Transport> load_transport(
     const std::string& engine, const Launch& launch,
     std::chrono::milliseconds deadline);
 

@@ -72,7 +72,7 @@ int64_t Cut::list_position(int64_t length, int64_t r, int64_t i) const {
   return pieces.full * pieces.size + chunk(pieces.rest, r).begin + i - in_full;
 }
 
-Place Cut::place_of(int64_t length, int64_t j) const {
+CutTarget Cut::target_of(int64_t length, int64_t j) const {
   if (begins_ != nullptr) {
     // The last begin <= j: empty parts share their begin with the next one.
     const auto after = std::upper_bound(begins_->begin(), begins_->end(), j);
@@ -109,8 +109,8 @@ Run Cut::holders(int64_t length, const Run& wanted) const {
     return {0, parts_};
   }
   return {
-      place_of(length, wanted.begin).coordinate,
-      place_of(length, wanted.end - 1).coordinate + 1};
+      target_of(length, wanted.begin).coordinate,
+      target_of(length, wanted.end - 1).coordinate + 1};
 }
 
 Runs Cut::runs(int64_t length, int64_t r) const {

@@ -24,7 +24,7 @@ namespace tessera::detail {
 std::vector<int64_t> ragged_begins(const std::vector<int64_t>& sizes);
 
 /// Where an element of a list goes: to which coordinate, and where in its part.
-struct Place {
+struct CutTarget {
   int64_t coordinate;
   int64_t position;
 };
@@ -47,7 +47,7 @@ class Cut {
   /// Returns where in the list element `i` of the part of `r` stands.
   int64_t list_position(int64_t length, int64_t r, int64_t i) const;
   /// Returns where element `j` of the list goes.
-  Place place_of(int64_t length, int64_t j) const;
+  CutTarget target_of(int64_t length, int64_t j) const;
   /// Returns how many elements of the part of `r` stand before `j` in the list.
   int64_t count_before(int64_t length, int64_t r, int64_t j) const;
   /// Returns a range of coordinates outside of which nothing of the non-empty

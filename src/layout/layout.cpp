@@ -130,33 +130,34 @@ class LayoutCheck {
   // takes turns off that say nothing.
   std::vector<int64_t> cuts_of(int64_t d) const {
     std::vector<int64_t> cuts;
-    int64_t turns = 0;
+    int64_t ordered = 0;
     for (int64_t m = 0; m < mesh_.ndim(); ++m) {
       if (at(m).is_shard(d)) {
         cuts.push_back(m);
-        turns += at(m).order() >= 0 ? 1 : 0;
+        ordered += at(m).order() >= 0 ? 1 : 0;
       }
     }
-    if (turns == 0) {
+    if (ordered == 0) {
       return cuts;
     }
     const auto count = static_cast<int64_t>(cuts.size());
-    std::vector<int64_t> by_turn(cuts.size(), -1);
+    std::vector<int64_t> by_order(cuts.size(), -1);
     for (int64_t m : cuts) {
-      const int64_t turn = at(m).order();
+      const int64_t order = at(m).order();
       TORCH_CHECK_VALUE(
-          turn >= 0 && turn < count && by_turn[static_cast<size_t>(turn)] < 0,
+          order >= 0 && order < count &&
+              by_order[static_cast<size_t>(order)] < 0,
           text(), ": the cuts of tensor dim ", d, " have turns [0] .. [",
           count - 1, "], each once, or none has; got ", at(m), " for mesh dim ",
           m);
-      by_turn[static_cast<size_t>(turn)] = m;
+      by_order[static_cast<size_t>(order)] = m;
     }
-    if (by_turn == cuts) {
+    if (by_order == cuts) {
       for (int64_t m : cuts) {
         at(m) = at(m).with_order(-1);
       }
     }
-    return by_turn;
+    return by_order;
   }
 
   void ragged_count(int64_t m) const {

@@ -41,8 +41,8 @@ struct Chain {
   // Returns the tensor index of element `i` of the shard.
   int64_t tensor_index(int64_t i) const {
     for (size_t k = links.size(); k-- > 0;) {
-      const auto& [cut, r, whole_length] = links[k];
-      i = cut.list_position(whole_length, r, i);
+      const auto& [cut, r, full_length] = links[k];
+      i = cut.list_position(full_length, r, i);
     }
     return i;
   }
@@ -110,10 +110,10 @@ std::vector<int64_t> Layout::owner(const std::vector<int64_t>& index) const {
     int64_t position = index[d];
     int64_t length = shape_[d];
     for (int64_t m : cuts_[d]) {
-      const detail::Place place = cut(m).place_of(length, position);
-      result[static_cast<size_t>(m)] = place.coordinate;
-      position = place.position;
-      length = cut(m).part_length(length, place.coordinate);
+      const detail::CutTarget target = cut(m).target_of(length, position);
+      result[static_cast<size_t>(m)] = target.coordinate;
+      position = target.position;
+      length = cut(m).part_length(length, target.coordinate);
     }
   }
   return result;
@@ -126,9 +126,9 @@ std::vector<int64_t> Layout::local_index(
   for (size_t d = 0; d < shape_.size(); ++d) {
     int64_t length = shape_[d];
     for (int64_t m : cuts_[d]) {
-      const detail::Place place = cut(m).place_of(length, result[d]);
-      result[d] = place.position;
-      length = cut(m).part_length(length, place.coordinate);
+      const detail::CutTarget target = cut(m).target_of(length, result[d]);
+      result[d] = target.position;
+      length = cut(m).part_length(length, target.coordinate);
     }
   }
   return result;

@@ -87,13 +87,13 @@ Placement read_placement(Cursor& cursor) {
   if (!cursor.on_blank() && cursor.accept("[")) {
     cursor.skip_blanks();
     const size_t at = cursor.offset();
-    const int64_t turn = cursor.number("a turn");
-    if (turn < 0) {
+    const int64_t order = cursor.number("a turn");
+    if (order < 0) {
       cursor.move_to(at);
       cursor.fail("a turn that is not negative");
     }
     cursor.expect("]", "']'");
-    shard = shard.with_order(turn);
+    shard = shard.with_order(order);
   }
   return shard;
 }

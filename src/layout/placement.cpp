@@ -129,7 +129,7 @@ Placement RaggedShard(int64_t dim, std::vector<int64_t> sizes) {
 
 namespace {
 
-std::string without_turn(const Placement& p) {
+std::string without_order(const Placement& p) {
   switch (p.kind()) {
     case Placement::Kind::kReplicate:
       return "R";
@@ -148,7 +148,7 @@ std::string without_turn(const Placement& p) {
 }  // namespace
 
 std::string to_string(const Placement& placement) {
-  std::string text = without_turn(placement);
+  std::string text = without_order(placement);
   if (placement.order() >= 0) {
     text += c10::str("[", placement.order(), "]");
   }

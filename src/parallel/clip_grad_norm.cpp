@@ -50,7 +50,8 @@ class TotalNorm {
     }
     at::Tensor total;
     for (const Group& group : groups_) {
-      const at::Tensor sum = group.mesh ? whole_sum(group, meshes) : group.sum;
+      const at::Tensor sum =
+          group.mesh ? sum_over_mesh(group, meshes) : group.sum;
       total = total.defined() ? merged(total, sum) : sum;
     }
     return !total.defined() || is_infinite() ? total : total.pow(1 / p_);
@@ -58,7 +59,7 @@ class TotalNorm {
 
  private:
   // Ranks outside of a mesh, which are on another one, hear of its sum.
-  static at::Tensor whole_sum(
+  static at::Tensor sum_over_mesh(
       const Group& group, const std::vector<DeviceMesh>& meshes) {
     const at::Tensor sum = from_local(
         group.sum, *group.mesh, group.placements,

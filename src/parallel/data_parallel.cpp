@@ -40,7 +40,7 @@ struct Bucket {
   Work work;
 };
 
-bool is_addend(const at::Tensor& gradient, size_t dim) {
+bool is_unreduced(const at::Tensor& gradient, size_t dim) {
   return gradient.defined() && is_dtensor(gradient) &&
          spec(gradient).placements()[dim].is_partial();
 }
@@ -122,7 +122,7 @@ struct DataParallel::State {
     bucket.packed.clear();
     int64_t count = 0;
     for (const at::Tensor& parameter : bucket.parameters) {
-      if (is_addend(parameter.grad(), d)) {
+      if (is_unreduced(parameter.grad(), d)) {
         bucket.packed.push_back({parameter, parameter.grad()});
         count += to_local(parameter.grad()).numel();
       }
@@ -148,14 +148,14 @@ struct DataParallel::State {
     for_each_part(bucket, [](const at::Tensor& part, const at::Tensor& shard) {
       shard.copy_(part);
     });
-    for (const auto& [parameter, addends] : bucket.packed) {
-      Placements placements = spec(addends).placements();
+    for (const auto& [parameter, unreduced] : bucket.packed) {
+      Placements placements = spec(unreduced).placements();
       placements[static_cast<size_t>(dim)] = Replicate();
-      if (parameter.grad().is_same(addends)) {
+      if (parameter.grad().is_same(unreduced)) {
         parameter.mutable_grad() = from_local(
-            to_local(addends), mesh, placements,
-            {.shape = addends.sizes().vec(),
-             .stride = addends.strides().vec()});
+            to_local(unreduced), mesh, placements,
+            {.shape = unreduced.sizes().vec(),
+             .stride = unreduced.strides().vec()});
       }
     }
     bucket.packed.clear();
@@ -250,7 +250,7 @@ DataParallel::DataParallel(
   for (size_t b = 0; b < state_->buckets.size(); ++b) {
     for (const at::Tensor& parameter : state_->buckets[b].parameters) {
       state_->bucket_of[parameter.unsafeGetTensorImpl()] = b;
-      detail::keep_addends(parameter, state_->dim);
+      detail::keep_unreduced(parameter, state_->dim);
       torch::autograd::impl::set_post_acc_grad_hooks(
           parameter,
           std::make_unique<ArrivalHook>(
@@ -267,7 +267,7 @@ DataParallel::~DataParallel() {
   for (const Bucket& bucket : state_->buckets) {
     for (const at::Tensor& parameter : bucket.parameters) {
       if (is_dtensor(parameter)) {
-        detail::keep_addends(parameter, std::nullopt);
+        detail::keep_unreduced(parameter, std::nullopt);
       }
       torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
     }

@@ -17,7 +17,7 @@ std::optional<Layer> conv_layer(Module& module) {
         .bias = conv.bias,
         .input_dim = -spatial - 1,
         .output_dim = -spatial - 1,
-        .can_be_cut_by_inputs = conv.options.groups() == 1};
+        .can_be_sharded_by_inputs = conv.options.groups() == 1};
   };
   if (auto* conv = module.as<torch::nn::Conv1dImpl>()) {
     return make(*conv, 1);

@@ -23,7 +23,7 @@ struct Layer {
   int64_t output_dim = -1;
   /// Where the input is indices, which every rank needs whole.
   bool is_lookup = false;
-  bool can_be_cut_by_inputs = true;
+  bool can_be_sharded_by_inputs = true;
 };
 
 /// Returns nothing for modules that are no Linear, Embedding or Conv.

@@ -100,12 +100,12 @@ struct LocalMap {
     if (i < options.out_shapes.size()) {
       from.shape = options.out_shapes[i];
     }
-    bool cut = false;
+    bool sharded = false;
     for (const Placement& p : out_placements[i]) {
-      cut = cut || p.is_shard();
+      sharded = sharded || p.is_shard();
     }
     TORCH_CHECK_VALUE(
-        from.shape || !uneven || !cut, "local_map: result ", i,
+        from.shape || !uneven || !sharded, "local_map: result ", i,
         " is cut, and so was an argument, unevenly: the sizes of the other "
         "ranks' parts are not known; set out_shapes");
     return from_local(part, mesh, out_placements[i], from);

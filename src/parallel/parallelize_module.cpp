@@ -15,11 +15,11 @@ namespace {
 // Everything is converted or nothing.
 void check_convertible(
     const torch::nn::Module& module, const DeviceMesh& mesh) {
-  const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
+  const Placements unsharded(static_cast<size_t>(mesh.ndim()), Replicate());
   const auto check = [&](const std::string& name, const at::Tensor& t) {
     if (t.defined() && !is_dtensor(t)) {
       const std::string call = "parallelize_module, " + name;
-      detail::check_in_place(call.c_str(), t, mesh, whole);
+      detail::check_in_place(call.c_str(), t, mesh, unsharded);
     }
   };
   for (const auto& item : module.named_parameters()) {

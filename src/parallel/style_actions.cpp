@@ -38,7 +38,7 @@ class Planner {
         auto use = make_use();
         add_step(use->input, own->input_layouts);
         add_step(use->output, own->output_layouts);
-        cut(named.path, named.tensor, own->placement, std::move(use));
+        shard(named.path, named.tensor, own->placement, std::move(use));
       }
       return;
     }
@@ -106,7 +106,7 @@ class Planner {
     return true;
   }
 
-  void cut(
+  void shard(
       const std::string& path, const at::Tensor& parameter,
       const Placement& placement, std::shared_ptr<ParameterUse> use,
       bool is_lookup = false) {
@@ -141,9 +141,9 @@ class Planner {
         {path, parameter, placements, std::move(use), is_lookup});
   }
 
-  void cut_bias(const Layer& layer, const Placement& placement) {
+  void shard_bias(const Layer& layer, const Placement& placement) {
     if (layer.bias.defined()) {
-      cut(name_in_module("bias"), layer.bias, placement, nullptr);
+      shard(name_in_module("bias"), layer.bias, placement, nullptr);
     }
   }
 
@@ -161,7 +161,7 @@ class Planner {
   void apply(const NamedModule& named, const ColwiseParallel& style) {
     if (auto* attention =
             named.module->as<torch::nn::MultiheadAttentionImpl>()) {
-      return cut_heads(*attention, style);
+      return shard_heads(*attention, style);
     }
     const Layer layer = layer_at(named);
     auto use = make_use();
@@ -169,15 +169,16 @@ class Planner {
     add_step(use->input, Replicate());
     add_step(
         use->output, style.output_layouts.value_or(Shard(layer.output_dim)));
-    cut(name_in_module("weight"), layer.weight, Shard(layer.weight_out),
+    shard(
+        name_in_module("weight"), layer.weight, Shard(layer.weight_out),
         std::move(use), layer.is_lookup);
-    cut_bias(layer, Shard(0));
+    shard_bias(layer, Shard(0));
   }
 
   void apply(const NamedModule& named, const RowwiseParallel& style) {
     const Layer layer = layer_at(named);
     TORCH_CHECK_NOT_IMPLEMENTED(
-        layer.can_be_cut_by_inputs, where(),
+        layer.can_be_sharded_by_inputs, where(),
         ": a convolution in groups has no weights between all inputs and "
         "outputs; use ColwiseParallel");
     const Placement needed =
@@ -186,9 +187,10 @@ class Planner {
     use->plain_input = style.input_layouts.value_or(needed);
     add_step(use->input, needed);
     add_step(use->output, style.output_layouts);
-    cut(name_in_module("weight"), layer.weight, Shard(layer.weight_in),
+    shard(
+        name_in_module("weight"), layer.weight, Shard(layer.weight_in),
         std::move(use), layer.is_lookup);
-    cut_bias(layer, Replicate());
+    shard_bias(layer, Replicate());
   }
 
   void apply(const NamedModule& named, const SequenceParallel& style) {
@@ -207,7 +209,8 @@ class Planner {
         use->plain_input = Shard(style.sequence_dim);
         use->scales = true;
         add_step(use->input, Shard(style.sequence_dim));
-        cut(name_in_module(parameter.key()), parameter.value(), Replicate(),
+        shard(
+            name_in_module(parameter.key()), parameter.value(), Replicate(),
             std::move(use));
       }
     }
@@ -248,7 +251,8 @@ class Planner {
       if (known == placed_.end()) {
         auto use = make_use();
         f(*use);
-        cut(name_in_module(parameter.key()), tensor, Replicate(),
+        shard(
+            name_in_module(parameter.key()), tensor, Replicate(),
             std::move(use));
       } else if (const auto& use = actions_[known->second].use) {
         f(*use);
@@ -258,7 +262,7 @@ class Planner {
 
   // Queries, keys and values lie one after the other in the packed projection,
   // so each rank takes its heads' rows of each of the three.
-  void cut_heads(
+  void shard_heads(
       torch::nn::MultiheadAttentionImpl& attention,
       const ColwiseParallel& style) {
     const int64_t heads = attention.options.num_heads();
@@ -280,10 +284,12 @@ class Planner {
     auto use = make_use();
     use->plain_input = style.input_layouts;
     add_step(use->input, Replicate());
-    cut(name_in_module("in_proj_weight"), attention.in_proj_weight, packed,
+    shard(
+        name_in_module("in_proj_weight"), attention.in_proj_weight, packed,
         use);
     if (attention.in_proj_bias.defined()) {
-      cut(name_in_module("in_proj_bias"), attention.in_proj_bias, packed,
+      shard(
+          name_in_module("in_proj_bias"), attention.in_proj_bias, packed,
           nullptr);
     }
   }

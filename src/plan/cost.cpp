@@ -39,7 +39,7 @@ Link MachineModel::over(const std::vector<int64_t>& mesh_dims) const {
 
 int64_t message_count(StepKind kind, int64_t ranks) {
   switch (kind) {
-    case StepKind::kCut:
+    case StepKind::kSlice:
     case StepKind::kToPartial:
       return 0;
     case StepKind::kAllReduce:
@@ -58,7 +58,7 @@ int64_t elements_sent(
   const int64_t larger = std::max(before, after);
   const int64_t once = larger - larger / ranks;
   switch (kind) {
-    case StepKind::kCut:
+    case StepKind::kSlice:
     case StepKind::kToPartial:
       return 0;
     case StepKind::kAllReduce:

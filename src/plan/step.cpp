@@ -19,7 +19,7 @@ const char* to_string(StepKind kind) {
       return "reduce_scatter";
     case StepKind::kAllToAll:
       return "all_to_all";
-    case StepKind::kCut:
+    case StepKind::kSlice:
       return "cut";
     case StepKind::kToPartial:
       return "to_partial";

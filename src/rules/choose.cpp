@@ -24,13 +24,13 @@ constexpr double kImpossible = std::numeric_limits<double>::infinity();
 // A row with everything resolved for one mesh dim.
 struct Candidate {
   const Row* row = nullptr;
-  Placement cut = Shard(0);  // how shards of the row are cut
-  int64_t size = 0;          // of the dims that it cuts
+  Placement shard = Shard(0);  // how shards of the row are cut
+  int64_t size = 0;            // of the dims that it cuts
   double cost = kImpossible;
 };
 
-Placement placed(const Cell& cell, int64_t dim, const Placement& cut) {
-  return cell.is_shard() ? cut.with_dim(dim) : cell.placement();
+Placement placed(const Cell& cell, int64_t dim, const Placement& shard) {
+  return cell.is_shard() ? shard.with_dim(dim) : cell.placement();
 }
 
 int64_t operand_dim(const Cell& cell, const Operand& operand) {
@@ -66,7 +66,7 @@ class Chooser {
     check_rows();
     choice_.operands.resize(call.operands().size());
     choice_.outputs.resize(outputs_);
-    choice_.cut_sizes.resize(outputs_);
+    choice_.sharded_sizes.resize(outputs_);
     if (rule.not_empty) {
       for (const Operand& operand : call.operands()) {
         lengths_.emplace_back();
@@ -85,9 +85,9 @@ class Chooser {
         consider(row, m, best);
       }
       TORCH_INTERNAL_ASSERT(best.row != nullptr);
-      settle(best, m);
+      commit(best, m);
     }
-    straighten_cuts();
+    straighten_shards();
     return std::move(choice_);
   }
 
@@ -104,7 +104,7 @@ class Chooser {
   }
 
   // Returns the size of the dims that a row cuts, -1 where it does not fit.
-  int64_t size_of_cut(const Row& row, int64_t m) const {
+  int64_t size_of_shard(const Row& row, int64_t m) const {
     int64_t size = -2;
     for (size_t i = 0; i < row.operands.size(); ++i) {
       const Cell& cell = row.operands[i];
@@ -144,7 +144,7 @@ class Chooser {
     return std::max<int64_t>(
         0, size - largest_chunk(size, parts) * (parts - 1));
   }
-  void cut_lengths(std::set<int64_t>& lengths, int64_t m) const {
+  void split_lengths(std::set<int64_t>& lengths, int64_t m) const {
     std::set<int64_t> pieces;
     for (const int64_t length : lengths) {
       pieces.insert(largest_chunk(length, mesh_.size(m)));
@@ -202,11 +202,11 @@ class Chooser {
   }
 
   void consider(const Row& row, int64_t m, Candidate& best) const {
-    const int64_t size = size_of_cut(row, m);
+    const int64_t size = size_of_shard(row, m);
     if (size == -1 || !has_one_kind_of_partial(row)) {
       return;
     }
-    try_cut({&row, Shard(0), size}, m, best);
+    try_shard({&row, Shard(0), size}, m, best);
     if (rule_.not_empty) {
       return;  // other cuts may leave a rank without any
     }
@@ -216,12 +216,12 @@ class Chooser {
       if (row.operands[i].is_shard() && call_.operand(i).defined &&
           p.is_shard(operand_dim(row.operands[i], call_.operand(i))) &&
           (p.kind() != Placement::Kind::kShard || p.order() >= 0)) {
-        try_cut({&row, p, size}, m, best);
+        try_shard({&row, p, size}, m, best);
       }
     }
   }
 
-  void try_cut(Candidate candidate, int64_t m, Candidate& best) const {
+  void try_shard(Candidate candidate, int64_t m, Candidate& best) const {
     candidate.cost = cost_of(candidate, m, best.cost);
     if (candidate.cost < best.cost) {
       best = candidate;
@@ -240,7 +240,7 @@ class Chooser {
       }
       const Cell& cell = candidate.row->operands[i];
       const Placement to =
-          placed(cell, operand_dim(cell, operand), candidate.cut);
+          placed(cell, operand_dim(cell, operand), candidate.shard);
       sum += cost_(operand, now(i, m), to, m);
       communicates =
           communicates || (!now(i, m).is_replicate() && !(now(i, m) == to));
@@ -249,12 +249,12 @@ class Chooser {
             operand, result_of_write(candidate, written++, to), now(i, m), m);
       }
     }
-    return sum + (communicates ? cost_of_addends(candidate, m) : 0);
+    return sum + (communicates ? cost_of_partials(candidate, m) : 0);
   }
 
   // Tensors that must move anyway had better not end as addends, which move
   // again. What that takes is guessed from the largest operand.
-  double cost_of_addends(const Candidate& candidate, int64_t m) const {
+  double cost_of_partials(const Candidate& candidate, int64_t m) const {
     const auto is_partial = [](const Cell& cell) { return cell.is_partial(); };
     const Row& row = *candidate.row;
     if (std::none_of(row.outputs.begin(), row.outputs.end(), is_partial) ||
@@ -282,22 +282,22 @@ class Chooser {
     return cell.is_shard() ? operand : cell.placement();
   }
 
-  void settle(const Candidate& best, int64_t m) {
+  void commit(const Candidate& best, int64_t m) {
     const Row& row = *best.row;
     for (size_t i = 0; i < call_.operands().size(); ++i) {
       const Operand& operand = call_.operand(i);
       const Cell& cell = row.operands[i];
       const int64_t dim = operand_dim(cell, operand);
       choice_.operands[i].push_back(
-          operand.defined ? placed(cell, dim, best.cut) : Replicate());
+          operand.defined ? placed(cell, dim, best.shard) : Replicate());
       if (rule_.not_empty && operand.defined && cell.is_shard()) {
-        cut_lengths(lengths_[i][static_cast<size_t>(dim)], m);
+        split_lengths(lengths_[i][static_cast<size_t>(dim)], m);
       }
     }
     for (size_t o = 0; o < outputs_; ++o) {
       const Cell& cell = output_cell(row, o);
-      choice_.outputs[o].push_back(placed(cell, cell.dim(), best.cut));
-      choice_.cut_sizes[o].push_back(cell.is_shard() ? best.size : 0);
+      choice_.outputs[o].push_back(placed(cell, cell.dim(), best.shard));
+      choice_.sharded_sizes[o].push_back(cell.is_shard() ? best.size : 0);
     }
     if (!row.local.empty()) {
       choice_.local = row.local;
@@ -308,7 +308,7 @@ class Chooser {
   // Ragged lengths and turns say what other mesh dims leave of a tensor dim; of
   // different tensors they need not fit together. Then all cuts are plain, in
   // the order of the mesh dims.
-  void straighten_cuts() {
+  void straighten_shards() {
     bool depends = false;
     for (const Placements& placements : choice_.operands) {
       for (const Placement& p : placements) {

@@ -23,7 +23,7 @@ struct RuleChoice {
   /// The placements that each output then has; dims may count from the end.
   std::vector<Placements> outputs;
   /// Per output and mesh dim: the global size of the dim that it cuts.
-  std::vector<std::vector<int64_t>> cut_sizes;
+  std::vector<std::vector<int64_t>> sharded_sizes;
   /// How a rank runs its part; "" for the operator itself.
   std::string_view local;
   /// The chosen row of each mesh dim.

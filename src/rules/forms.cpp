@@ -135,7 +135,7 @@ void add_factor_row(
                                 : Cell::shard(static_cast<int64_t>(at)));
   }
   const int64_t size = size_of(letters, call, letter);
-  bool cut = false;
+  bool sharded = false;
   for (size_t i = 0; i < call.operands().size(); ++i) {
     const Operand& operand = call.operand(i);
     const int64_t d = dim_of(letters.operands[i], letter, operand.ndim());
@@ -145,10 +145,10 @@ void add_factor_row(
       operands.push_back(Cell::partial(ReduceOp::kSum));
     } else {
       operands.push_back(has ? Cell::shard(d) : Cell());
-      cut = cut || has;
+      sharded = sharded || has;
     }
   }
-  if (cut) {
+  if (sharded) {
     rows.add(std::move(outputs), std::move(operands));
   }
 }
@@ -228,16 +228,16 @@ void pointwise_rows(const RuleCall& call, Rows& rows) {
   const size_t outputs = call.output_count();
   for (size_t d = 0; d < shape.size(); ++d) {
     Cells operands;
-    bool cut = false;
+    bool sharded = false;
     for (const Operand& operand : call.operands()) {
       const size_t shift = shape.size() - operand.shape.size();
       const bool has = d >= shift && operand.defined &&
                        (operand.shape[d - shift] != 1 || shape[d] == 1);
       operands.push_back(
           has ? Cell::shard(static_cast<int64_t>(d - shift)) : Cell());
-      cut = cut || has;
+      sharded = sharded || has;
     }
-    if (cut) {
+    if (sharded) {
       rows.add(
           Cells(outputs, Cell::shard(static_cast<int64_t>(d))),
           std::move(operands));
@@ -328,10 +328,10 @@ PartialRow parse_partial_row(std::string_view text) {
       "RuleGroup::also: the text must look like 'sum,avg: PR->P'; got '", text,
       "'");
   row.output = output[0];
-  const bool turns = (row.operands + output).find('Q') != std::string::npos;
+  const bool negates = (row.operands + output).find('Q') != std::string::npos;
   for (const ReduceOp op : row.ops) {
     TORCH_CHECK_VALUE(
-        !turns || op == ReduceOp::kMax || op == ReduceOp::kMin,
+        !negates || op == ReduceOp::kMax || op == ReduceOp::kMin,
         "RuleGroup::also: 'Q' is for max and min; got '", text, "'");
   }
   return row;

@@ -244,7 +244,8 @@ std::vector<Ruled> ruled_operators(const RuleTable& table) {
     }
     const auto found = detail::find_rule(table, op->schema(), overloads_of);
     // What has a kernel of its own never asks its rule.
-    if (found.rule != nullptr && detail::traits_of(*op).special == nullptr) {
+    if (found.rule != nullptr &&
+        detail::traits_of(*op).custom_kernel == nullptr) {
       all.push_back({*op, found});
     }
   }

@@ -108,7 +108,7 @@ class Forced {
       : rule_(rule), call_(call), mesh_(mesh), style_(style) {
     choice_.operands.resize(call.operands().size());
     choice_.outputs.resize(call.output_count());
-    choice_.cut_sizes.resize(call.output_count());
+    choice_.sharded_sizes.resize(call.output_count());
     choice_.local = rule.local;
   }
 
@@ -131,7 +131,7 @@ class Forced {
     for (size_t o = 0; o < choice_.outputs.size(); ++o) {
       const Cell& cell = output_cell(row, o);
       choice_.outputs[o].push_back(placed(cell, cell.dim(), cut));
-      choice_.cut_sizes[o].push_back(cell.is_shard() ? size : 0);
+      choice_.sharded_sizes[o].push_back(cell.is_shard() ? size : 0);
     }
     choice_.local = row.local.empty() ? choice_.local : row.local;
     choice_.rows.push_back(row);

@@ -41,7 +41,7 @@ std::string compare_with_engine(
       [](const Cell& cell) { return cell.is_replicate(); });
   return nothing_cut || (chosen.operands == forced->operands &&
                          chosen.outputs == forced->outputs &&
-                         chosen.cut_sizes == forced->cut_sizes)
+                         chosen.sharded_sizes == forced->sharded_sizes)
              ? ""
              : "the library chooses another row";
 }
@@ -99,7 +99,7 @@ std::string run_choices(
       const at::Tensor want = execution.expected(r, e);
       if (text.empty() && want.defined()) {
         const auto shape = detail::result_shape(
-            {choice.outputs[r], choice.cut_sizes[r]},
+            {choice.outputs[r], choice.sharded_sizes[r]},
             execution.returned(r, e)[0].sizes());
         if (at::IntArrayRef(shape) != want.sizes()) {
           text = "its shape follows as " + shape_to_string(shape) +

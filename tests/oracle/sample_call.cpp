@@ -49,7 +49,8 @@ bool SampleCall::is_list(const Operand& operand) const {
          ArgumentTraits::Kind::kTensors;
 }
 
-// As RuledCall::element(): what stands in no list is no partner of an element.
+// As RuleOperands::element(): what stands in no list is no partner of an
+// element.
 void SampleCall::add_unit(int32_t element) {
   Unit unit;
   for (size_t i = 0; i < operands_.size(); ++i) {

@@ -17,7 +17,7 @@ TEST(CostTest, AGroupIsAsSlowAsItsSlowestLink) {
 }
 
 TEST(CostTest, CountsMessagesAndElements) {
-  EXPECT_EQ(message_count(StepKind::kCut, 4), 0);
+  EXPECT_EQ(message_count(StepKind::kSlice, 4), 0);
   EXPECT_EQ(message_count(StepKind::kToPartial, 4), 0);
   const std::vector<std::pair<int64_t, int64_t>> rounds = {
       {1, 0}, {2, 1}, {3, 2}, {4, 2}, {5, 3}, {8, 3}, {9, 4}, {64, 6}};
@@ -31,7 +31,7 @@ TEST(CostTest, CountsMessagesAndElements) {
   EXPECT_EQ(elements_sent(StepKind::kReduceScatter, 4, 8, 2), 6);
   EXPECT_EQ(elements_sent(StepKind::kAllReduce, 4, 8, 8), 12);
   EXPECT_EQ(elements_sent(StepKind::kAllToAll, 3, 5, 4), 4);
-  EXPECT_EQ(elements_sent(StepKind::kCut, 4, 8, 2), 0);
+  EXPECT_EQ(elements_sent(StepKind::kSlice, 4, 8, 2), 0);
 }
 
 TEST(CostTest, AddsLatencyTransferAndCopy) {

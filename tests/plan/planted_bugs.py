@@ -59,7 +59,7 @@ BUGS = [
         "      if (states_.mesh_dims() < 3 && !states_.is_innermost(s_, m)) {"),
     Bug("mesh_order", "the innermost cut is that of the last mesh dim, whatever the turns",
         "src/plan/search/states.cpp",
-        "if (cut_dim(s, other) == d && turn(s, other) > turn(s, m)) {",
+        "if (cut_dim(s, other) == d && order(s, other) > order(s, m)) {",
         "if (cut_dim(s, other) == d && other > m) {"),
     Bug("reductions_mixed", "partials of different ops are reduced as one group",
         "src/plan/search/transitions.cpp",

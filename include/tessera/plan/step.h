@@ -21,7 +21,7 @@ enum class StepKind : uint8_t {
   kAllReduce,      // P -> R
   kReduceScatter,  // P -> cut
   kAllToAll,       // cut -> another cut
-  kCut,            // R -> cut, local
+  kSlice,          // R -> cut, local
   kToPartial,      // R -> P, local
   kExchange        // any -> any: one all_to_all_v of the intersecting boxes
 };
@@ -45,7 +45,7 @@ struct TESSERA_API Step {
 
   /// Tells whether no rank talks to another.
   bool is_local() const {
-    return kind == StepKind::kCut || kind == StepKind::kToPartial;
+    return kind == StepKind::kSlice || kind == StepKind::kToPartial;
   }
   /// Tells whether the result may take the place of the input, unless that is
   /// the caller's tensor: all_reduce and to_partial.

@@ -108,8 +108,8 @@ std::string describe(const CollectiveCall& call) {
 
 std::string describe(
     const CallOutline& call, at::IntArrayRef input_counts,
-    at::IntArrayRef output_counts, bool cut) {
-  const char* more = cut ? " ..." : "";
+    at::IntArrayRef output_counts, bool truncated) {
+  const char* more = truncated ? " ..." : "";
   std::string text = name_of(call.kind);
   if (call.kind == CallKind::kBarrier || call.kind == CallKind::kSplit) {
     return text + "()";
@@ -152,8 +152,9 @@ std::ostream& operator<<(std::ostream& out, const CallSite& site) {
              << ", rank " << site.group[static_cast<size_t>(site.place)];
 }
 
-CallFacts facts_of(const CollectiveCall& call, int64_t other) {
-  CallFacts facts{
+CollectiveFingerprint fingerprint_of(
+    const CollectiveCall& call, int64_t other) {
+  CollectiveFingerprint fingerprint{
       .kind = call.kind,
       .reduce_op = is_reduction(call.kind) ? call.reduce_op : ReduceOp::kSum,
       .peer = has_root(call.kind) ? call.peer : -1,
@@ -162,32 +163,32 @@ CallFacts facts_of(const CollectiveCall& call, int64_t other) {
       .cause = call.cause,
       .thread = call.thread};
   if (!call.sample().defined()) {
-    return facts;
+    return fingerprint;
   }
-  facts.dtype = call.sample().scalar_type();
-  facts.device_type = call.sample().device().type();
+  fingerprint.dtype = call.sample().scalar_type();
+  fingerprint.device_type = call.sample().device().type();
   if (call.kind == CallKind::kAllToAll) {
-    facts.gives = call.input_counts[static_cast<size_t>(other)];
-    facts.takes = call.output_counts[static_cast<size_t>(other)];
-    return facts;
+    fingerprint.gives = call.input_counts[static_cast<size_t>(other)];
+    fingerprint.takes = call.output_counts[static_cast<size_t>(other)];
+    return fingerprint;
   }
-  facts.counts = base::hash_combine(
+  fingerprint.counts = base::hash_combine(
       base::hash_combine(0, call.input_counts), call.output_counts);
   const bool same_numel = call.kind == CallKind::kAllReduce ||
                           call.kind == CallKind::kBroadcast ||
                           is_point_to_point(call.kind);
-  facts.numel = same_numel ? call.sample().numel() : 0;
-  return facts;
+  fingerprint.numel = same_numel ? call.sample().numel() : 0;
+  return fingerprint;
 }
 
 namespace {
-std::string name_of(const CauseFacts& cause) {
+std::string name_of(const CauseFingerprint& cause) {
   return cause.label == 0 ? "a collective of its own" : cause.name.data();
 }
 
 // Why one operator may communicate other amounts on two ranks; nothing where
 // neither has taken shards to be equal.
-std::string hint(const CauseFacts& a, const CauseFacts& b) {
+std::string hint(const CauseFingerprint& a, const CauseFingerprint& b) {
   const bool may_be = a.took_shards_for_equal || b.took_shards_for_equal;
   return may_be && a.label != 0 && a.label == b.label
              ? c10::str(
@@ -199,7 +200,8 @@ std::string hint(const CauseFacts& a, const CauseFacts& b) {
 }
 }  // namespace
 
-std::string disagreement(const CallFacts& a, const CallFacts& b) {
+std::string mismatch(
+    const CollectiveFingerprint& a, const CollectiveFingerprint& b) {
   if (a.kind != b.kind && !is_point_to_point(a.kind)) {
     return "the operation" + hint(a.cause, b.cause);
   }

@@ -40,7 +40,7 @@ struct RandomStamp {
 /// What leads to a call: an operator, or a function of ours; equal on all
 /// ranks, so that two calls that happen to have equal counts are not taken for
 /// one.
-struct CauseFacts {
+struct CauseFingerprint {
   uint64_t label = 0;              // a hash of the name, equal in every build
   std::array<char, 40> name = {};  // its beginning, for errors
   /// The rank has made shards of which it did not know how large those of the
@@ -58,7 +58,7 @@ struct CauseFacts {
 ///                               r has input_counts[r] elements
 ///   all_to_all                  both
 ///
-/// With `pulls`, for ranks that share an address space, an all_gather or
+/// With `reads`, for ranks that share an address space, an all_gather or
 /// all_to_all copies straight from the input of rank r to the output, as
 /// pulls[r] says; the counts still tell what would be sent, which in an
 /// all_to_all is not what stays on a rank.
@@ -71,10 +71,10 @@ struct CollectiveCall {
   ReduceOp reduce_op = ReduceOp::kSum;
   int64_t peer = -1;  // root, destination or source, as a group rank
   int64_t tag = 0;
-  const std::vector<Pieces>* pulls = nullptr;  // outlives the call
+  const std::vector<StridedCopies>* reads = nullptr;  // outlives the call
   RandomStamp stamp = {};  // must agree between ranks, but for send and recv
-  CauseFacts cause = {};   // so must this
-  uint64_t thread = 0;     // and this: a hash of the RankGuard's name, if any
+  CauseFingerprint cause = {};  // so must this
+  uint64_t thread = 0;  // and this: a hash of the RankGuard's name, if any
 
   /// Returns a tensor that tells dtype and device; undefined for a barrier.
   const at::Tensor& sample() const { return input.defined() ? input : output; }
@@ -102,10 +102,10 @@ CallOutline outline_of(const CollectiveCall& call);
 std::string dtype_name(at::ScalarType dtype);
 /// Prints "all_reduce(f32[10], sum)", "scatter(f32, counts 3 3 1, root 0)".
 std::string describe(const CollectiveCall& call);
-/// The same; " ..." stands for what is missing where `cut`.
+/// The same; " ..." stands for what is missing where `truncated`.
 std::string describe(
     const CallOutline& call, at::IntArrayRef input_counts,
-    at::IntArrayRef output_counts, bool cut);
+    at::IntArrayRef output_counts, bool truncated);
 /// Prints "group {0, 2}", "group {0, 1, ..., 99; 100 ranks}".
 std::string describe_group(const std::vector<int64_t>& ranks);
 
@@ -127,7 +127,7 @@ inline constexpr int64_t kMaxTag = (int64_t{1} << 29) - 2;
 
 /// What two ranks of a group must agree on: one rank's call as another one sees
 /// it. A value without pointers, which may travel between processes.
-struct CallFacts {
+struct CollectiveFingerprint {
   CallKind kind = CallKind::kBarrier;
   ReduceOp reduce_op = ReduceOp::kSum;
   at::ScalarType dtype = at::ScalarType::Undefined;
@@ -135,7 +135,7 @@ struct CallFacts {
   int64_t peer = -1;
   int64_t tag = 0;
   RandomStamp stamp = {};
-  CauseFacts cause = {};
+  CauseFingerprint cause = {};
   uint64_t thread = 0;
   int64_t numel = 0;    // where all ranks must have as many
   uint64_t counts = 0;  // a hash of the counts that all ranks must share
@@ -144,12 +144,13 @@ struct CallFacts {
 };
 
 /// Returns the facts of a call for the rank at place `other` of the group.
-CallFacts facts_of(const CollectiveCall& call, int64_t other);
+CollectiveFingerprint fingerprint_of(const CollectiveCall& call, int64_t other);
 
 /// Returns what two ranks disagree on ("the dtype"), or nothing; each as the
 /// other sees it. Both calls belong to one sequence number, or are a send and
 /// its receive.
-std::string disagreement(const CallFacts& a, const CallFacts& b);
+std::string mismatch(
+    const CollectiveFingerprint& a, const CollectiveFingerprint& b);
 
 /// Tells whether two contiguous tensors share a byte; not if one is undefined.
 bool overlap(const at::Tensor& a, const at::Tensor& b);

@@ -88,14 +88,14 @@ int64_t total(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-// Counts cut one tensor into runs; `whole` is that tensor, `run` is the one run
+// Counts cut one tensor into runs; `full` is that tensor, `run` is the one run
 // that this rank holds itself.
-void check_cut(
-    const std::vector<int64_t>& counts, const at::Tensor& whole,
-    const char* whole_role, const at::Tensor& run, const char* run_role,
+void check_runs(
+    const std::vector<int64_t>& counts, const at::Tensor& full,
+    const char* full_role, const at::Tensor& run, const char* run_role,
     int64_t rank, const CallSite& where) {
-  if (whole.defined()) {
-    check_numel(whole, total(counts), whole_role, where);
+  if (full.defined()) {
+    check_numel(full, total(counts), full_role, where);
   }
   check_numel(run, counts[static_cast<size_t>(rank)], run_role, where);
 }
@@ -108,19 +108,19 @@ void check_sizes(
     case CallKind::kGather:
     case CallKind::kSplit:
       check_counts(call.output_counts, size, "output", where);
-      return check_cut(
+      return check_runs(
           call.output_counts, call.output, "output", call.input, "input", rank,
           where);
     case CallKind::kReduceScatter:
     case CallKind::kScatter:
       check_counts(call.input_counts, size, "input", where);
-      return check_cut(
+      return check_runs(
           call.input_counts, call.input, "input", call.output, "output", rank,
           where);
     case CallKind::kAllToAll:
       check_counts(call.output_counts, size, "output", where);
       check_counts(call.input_counts, size, "input", where);
-      if (call.pulls != nullptr) {
+      if (call.reads != nullptr) {
         return;
       }
       check_numel(call.output, total(call.output_counts), "output", where);

@@ -30,13 +30,13 @@ at::Tensor as_bytes(const at::Tensor& tensor, int64_t begin, int64_t count) {
       {count * width}, {1});
 }
 
-void pull_part(const Calls& calls, const CollectiveCall& mine) {
+void read_chunk(const Calls& calls, const CollectiveCall& mine) {
   for (size_t r = 0; r < calls.size(); ++r) {
-    copy_pieces((*mine.pulls)[r], calls[r]->input, 0, mine.output, 0);
+    run_copies((*mine.reads)[r], calls[r]->input, 0, mine.output, 0);
   }
 }
 
-void all_gather_part(const Calls& calls, const CollectiveCall& mine) {
+void all_gather_chunk(const Calls& calls, const CollectiveCall& mine) {
   int64_t begin = 0;
   for (const CollectiveCall* call : calls) {
     copy_run(mine.output, begin, call->input, 0, call->input.numel());
@@ -44,13 +44,13 @@ void all_gather_part(const Calls& calls, const CollectiveCall& mine) {
   }
 }
 
-void all_to_all_part(const Calls& calls, int64_t part) {
-  const CollectiveCall& mine = *calls[static_cast<size_t>(part)];
+void all_to_all_chunk(const Calls& calls, int64_t chunk) {
+  const CollectiveCall& mine = *calls[static_cast<size_t>(chunk)];
   int64_t begin = 0;
   for (const CollectiveCall* call : calls) {
-    const int64_t count = call->input_counts[static_cast<size_t>(part)];
+    const int64_t count = call->input_counts[static_cast<size_t>(chunk)];
     copy_run(
-        mine.output, begin, call->input, before(call->input_counts, part),
+        mine.output, begin, call->input, before(call->input_counts, chunk),
         count);
     begin += count;
   }
@@ -81,14 +81,14 @@ void reduce_run(
   reduce_on_host(from, to, count, first.input.scalar_type(), first.reduce_op);
 }
 
-void all_reduce_part(const Calls& calls, int64_t part) {
+void all_reduce_chunk(const Calls& calls, int64_t chunk) {
   const int64_t numel = calls[0]->input.numel();
   const auto size = static_cast<int64_t>(calls.size());
   const int64_t per_rank = (numel + size - 1) / size;
-  const int64_t chunk =
+  const int64_t per_chunk =
       (per_rank + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
-  const int64_t begin = std::min(numel, part * chunk);
-  const int64_t end = std::min(numel, begin + chunk);
+  const int64_t begin = std::min(numel, chunk * per_chunk);
+  const int64_t end = std::min(numel, begin + per_chunk);
   std::vector<at::Tensor> outputs;
   for (const CollectiveCall* call : calls) {
     outputs.push_back(call->output);
@@ -121,24 +121,24 @@ void copy_run(
   }
 }
 
-void run_part(const Calls& calls, int64_t part) {
-  const CollectiveCall* mine = calls[static_cast<size_t>(part)];
+void run_chunk(const Calls& calls, int64_t chunk) {
+  const CollectiveCall* mine = calls[static_cast<size_t>(chunk)];
   const auto root = static_cast<size_t>(std::max<int64_t>(mine->peer, 0));
-  if (mine->pulls != nullptr) {
-    return pull_part(calls, *mine);
+  if (mine->reads != nullptr) {
+    return read_chunk(calls, *mine);
   }
   switch (mine->kind) {
     case CallKind::kAllGather:
     case CallKind::kSplit:
-      return all_gather_part(calls, *mine);
+      return all_gather_chunk(calls, *mine);
     case CallKind::kAllToAll:
-      return all_to_all_part(calls, part);
+      return all_to_all_chunk(calls, chunk);
     case CallKind::kReduceScatter:
       return reduce_run(
-          calls, before(mine->input_counts, part), {mine->output}, 0,
+          calls, before(mine->input_counts, chunk), {mine->output}, 0,
           mine->output.numel());
     case CallKind::kAllReduce:
-      return all_reduce_part(calls, part);
+      return all_reduce_chunk(calls, chunk);
     case CallKind::kBroadcast:
       if (mine->output.defined()) {
         copy_run(mine->output, 0, calls[root]->input, 0, mine->output.numel());
@@ -146,11 +146,11 @@ void run_part(const Calls& calls, int64_t part) {
       return;
     case CallKind::kScatter:
       return copy_run(
-          mine->output, 0, calls[root]->input, before(mine->input_counts, part),
-          mine->output.numel());
+          mine->output, 0, calls[root]->input,
+          before(mine->input_counts, chunk), mine->output.numel());
     case CallKind::kGather:
       return copy_run(
-          calls[root]->output, before(mine->output_counts, part), mine->input,
+          calls[root]->output, before(mine->output_counts, chunk), mine->input,
           0, mine->input.numel());
     case CallKind::kSend:
       return copy_run(calls[1]->output, 0, mine->input, 0, mine->input.numel());

@@ -16,13 +16,13 @@ void copy_run(
     const at::Tensor& dst, int64_t dst_begin, const at::Tensor& src,
     int64_t src_begin, int64_t count);
 
-/// Runs the share of group rank `part`.
-///   all_gather, all_to_all, broadcast, scatter   fills rank `part`'s output
-///   gather                        copies rank `part`'s input to the root
-///   reduce_scatter                reduces rank `part`'s run
-///   all_reduce                    reduces the `part`-th slice, for every rank
+/// Runs the share of group rank `chunk`.
+///   all_gather, all_to_all, broadcast, scatter   fills rank `chunk`'s output
+///   gather                        copies rank `chunk`'s input to the root
+///   reduce_scatter                reduces rank `chunk`'s run
+///   all_reduce                    reduces the `chunk`-th slice, for every rank
 ///   send and receive              part 0 copies, part 1 does nothing
-void run_part(const Calls& calls, int64_t part);
+void run_chunk(const Calls& calls, int64_t chunk);
 
 /// Returns the number of bytes that all parts together write.
 int64_t bytes_written(const Calls& calls);

@@ -51,7 +51,7 @@ std::optional<StreamPoint> mark_stream(const CollectiveCall& call) {
   return mark(current_stream(call.sample().device()));
 }
 
-void enter_parts(
+void enter_chunks(
     const Calls& calls, const std::vector<std::optional<StreamPoint>>& points) {
   for (const c10::Device device : devices_of(calls)) {
     const c10::Stream stream = current_stream(device);
@@ -66,7 +66,7 @@ void enter_parts(
   }
 }
 
-std::vector<StreamPoint> leave_parts(const Calls& calls) {
+std::vector<StreamPoint> leave_chunks(const Calls& calls) {
   std::vector<StreamPoint> points;
   for (const c10::Device device : devices_of(calls)) {
     points.push_back(mark(current_stream(device)));
@@ -74,7 +74,7 @@ std::vector<StreamPoint> leave_parts(const Calls& calls) {
   return points;
 }
 
-void join_parts(
+void join_chunks(
     const CollectiveCall& call, const std::vector<StreamPoint>& points) {
   if (!has_streams(call)) {
     return;

@@ -25,14 +25,14 @@ std::optional<StreamPoint> mark_stream(const CollectiveCall& call);
 
 /// Makes this thread's streams wait for the given points, and keeps the calls'
 /// memory alive until those streams are done with it.
-void enter_parts(
+void enter_chunks(
     const Calls& calls, const std::vector<std::optional<StreamPoint>>& points);
 
 /// Marks the end of parts run by this thread, once per device.
-std::vector<StreamPoint> leave_parts(const Calls& calls);
+std::vector<StreamPoint> leave_chunks(const Calls& calls);
 
 /// Makes this thread's stream of the call's device wait for the points.
-void join_parts(
+void join_chunks(
     const CollectiveCall& call, const std::vector<StreamPoint>& points);
 
 }  // namespace tessera::detail

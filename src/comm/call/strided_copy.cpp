@@ -10,13 +10,13 @@ namespace {
 // Copies on the CPU, dim by dim; what is contiguous on both sides at once.
 class HostCopy {
  public:
-  HostCopy(const Piece& piece, int64_t width, bool streams)
-      : piece_(piece), width_(width), streams_(streams) {
-    const size_t dims = piece.sizes.size();
-    if (dims > 0 && piece.from_strides[dims - 1] == 1 &&
-        piece.to_strides[dims - 1] == 1) {
+  HostCopy(const StridedCopy& strided, int64_t width, bool streams)
+      : strided_(strided), width_(width), streams_(streams) {
+    const size_t dims = strided.sizes.size();
+    if (dims > 0 && strided.from_strides[dims - 1] == 1 &&
+        strided.to_strides[dims - 1] == 1) {
       loops_ = dims - 1;
-      run_ = static_cast<size_t>(width * piece.sizes[dims - 1]);
+      run_ = static_cast<size_t>(width * strided.sizes[dims - 1]);
     } else {
       loops_ = dims;
       run_ = static_cast<size_t>(width);
@@ -29,15 +29,15 @@ class HostCopy {
                : base::copy_bytes(to, from, run_);
       return;
     }
-    const int64_t from_step = width_ * piece_.from_strides[dim];
-    const int64_t to_step = width_ * piece_.to_strides[dim];
-    for (int64_t i = 0; i < piece_.sizes[dim]; ++i) {
+    const int64_t from_step = width_ * strided_.from_strides[dim];
+    const int64_t to_step = width_ * strided_.to_strides[dim];
+    for (int64_t i = 0; i < strided_.sizes[dim]; ++i) {
       copy(from + i * from_step, to + i * to_step, dim + 1);
     }
   }
 
  private:
-  const Piece& piece_;
+  const StridedCopy& strided_;
   int64_t width_;
   bool streams_;
   size_t loops_;
@@ -45,14 +45,14 @@ class HostCopy {
 };
 
 at::Tensor view_of(
-    const at::Tensor& t, int64_t offset, const Piece& piece,
+    const at::Tensor& t, int64_t offset, const StridedCopy& strided,
     const std::vector<int64_t>& strides) {
-  return t.as_strided(piece.sizes, strides, t.storage_offset() + offset);
+  return t.as_strided(strided.sizes, strides, t.storage_offset() + offset);
 }
 
 }  // namespace
 
-int64_t Piece::numel() const {
+int64_t StridedCopy::numel() const {
   int64_t count = 1;
   for (const int64_t size : sizes) {
     count *= size;
@@ -60,42 +60,42 @@ int64_t Piece::numel() const {
   return count;
 }
 
-bool Piece::is_run() const {
+bool StridedCopy::is_run() const {
   return sizes.empty() ||
          (sizes.size() == 1 && from_strides[0] == 1 && to_strides[0] == 1);
 }
 
-int64_t total_numel(const Pieces& pieces) {
+int64_t total_numel(const StridedCopies& copies) {
   int64_t count = 0;
-  for (const Piece& piece : pieces) {
-    count += piece.numel();
+  for (const StridedCopy& strided : copies) {
+    count += strided.numel();
   }
   return count;
 }
 
-void copy_pieces(
-    const Pieces& pieces, const at::Tensor& from, int64_t from_offset,
+void run_copies(
+    const StridedCopies& copies, const at::Tensor& from, int64_t from_offset,
     const at::Tensor& to, int64_t to_offset) {
   if (!from.is_cpu() || !to.is_cpu()) {
-    for (const Piece& piece : pieces) {
-      view_of(to, to_offset + piece.to, piece, piece.to_strides)
+    for (const StridedCopy& strided : copies) {
+      view_of(to, to_offset + strided.to, strided, strided.to_strides)
           .copy_(view_of(
-              from, from_offset + piece.from, piece, piece.from_strides));
+              from, from_offset + strided.from, strided, strided.from_strides));
     }
     return;
   }
-  if (pieces.empty()) {
+  if (copies.empty()) {
     return;
   }
   const auto width = static_cast<int64_t>(from.element_size());
   const bool streams = static_cast<int64_t>(to.nbytes()) >= base::kStreamBytes;
   const auto* source = static_cast<const char*>(from.const_data_ptr());
   auto* target = static_cast<char*>(to.mutable_data_ptr());
-  for (const Piece& piece : pieces) {
-    HostCopy(piece, width, streams)
+  for (const StridedCopy& strided : copies) {
+    HostCopy(strided, width, streams)
         .copy(
-            source + width * (from_offset + piece.from),
-            target + width * (to_offset + piece.to));
+            source + width * (from_offset + strided.from),
+            target + width * (to_offset + strided.to));
   }
   if (streams) {
     base::stream_fence();

@@ -11,7 +11,7 @@ namespace tessera::detail {
 
 /// One strided copy, in elements; inner dims last, merged where both sides
 /// allow it.
-struct Piece {
+struct StridedCopy {
   int64_t from = 0;
   int64_t to = 0;
   std::vector<int64_t> sizes = {};
@@ -21,16 +21,16 @@ struct Piece {
   int64_t numel() const;
   /// Tells whether it is one run of elements on both sides.
   bool is_run() const;
-  friend bool operator==(const Piece&, const Piece&) = default;
+  friend bool operator==(const StridedCopy&, const StridedCopy&) = default;
 };
-using Pieces = std::vector<Piece>;
+using StridedCopies = std::vector<StridedCopy>;
 
-int64_t total_numel(const Pieces& pieces);
+int64_t total_numel(const StridedCopies& copies);
 
 /// Copies pieces from `from` to `to`, contiguous tensors of one dtype and
 /// device, both shifted by an offset in elements.
-void copy_pieces(
-    const Pieces& pieces, const at::Tensor& from, int64_t from_offset,
+void run_copies(
+    const StridedCopies& copies, const at::Tensor& from, int64_t from_offset,
     const at::Tensor& to, int64_t to_offset);
 
 }  // namespace tessera::detail

@@ -30,16 +30,16 @@ void RandomCounters::set_seed(uint64_t seed) {
   set_state({.seed = seed, .operations = 0, .streams = {}});
 }
 
-Draw RandomCounters::next() {
+RandomOffset RandomCounters::next() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (scopes_.empty()) {
     return {.seed = state_.seed, .stream = 0, .operation = state_.operations++};
   }
   Scope& scope = scopes_.back();
   if (scope.stream.empty()) {
-    const Draw draw = scope.next;
+    const RandomOffset offset = scope.next;
     ++scope.next.operation;
-    return draw;
+    return offset;
   }
   return {
       .seed = state_.seed,
@@ -47,7 +47,7 @@ Draw RandomCounters::next() {
       .operation = state_.streams[scope.stream]++};
 }
 
-Draw RandomCounters::next(const at::Generator& generator) {
+RandomOffset RandomCounters::next(const at::Generator& generator) {
   const uint64_t seed = generator.current_seed();
   const std::lock_guard<std::mutex> lock(mutex_);
   std::erase_if(generators_, [](const auto& entry) {
@@ -55,12 +55,13 @@ Draw RandomCounters::next(const at::Generator& generator) {
   });
   const auto found = generators_.find(generator.unsafeGetGeneratorImpl());
   if (found != generators_.end() && found->second.next.seed == seed) {
-    const Draw draw = found->second.next;
+    const RandomOffset offset = found->second.next;
     ++found->second.next.operation;
-    return draw;
+    return offset;
   }
-  const Draw first{.seed = seed, .stream = kGeneratorStream, .operation = 0};
-  Draw second = first;
+  const RandomOffset first{
+      .seed = seed, .stream = kGeneratorStream, .operation = 0};
+  RandomOffset second = first;
   ++second.operation;
   generators_.insert_or_assign(
       generator.unsafeGetGeneratorImpl(),
@@ -81,8 +82,9 @@ void RandomCounters::push_stream(const std::string& name) {
   scopes_.push_back({.stream = name, .next = {}});
 }
 
-void RandomCounters::push_scope(const Draw& draw) {
-  const uint64_t seed = mixed(mixed(draw.seed) ^ draw.stream) ^ draw.operation;
+void RandomCounters::push_scope(const RandomOffset& offset) {
+  const uint64_t seed =
+      mixed(mixed(offset.seed) ^ offset.stream) ^ offset.operation;
   const std::lock_guard<std::mutex> lock(mutex_);
   scopes_.push_back(
       {.stream = {},

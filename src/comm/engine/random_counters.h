@@ -16,11 +16,11 @@
 namespace tessera::detail {
 
 /// Names one draw. Equal draws give equal numbers.
-struct Draw {
+struct RandomOffset {
   uint64_t seed = 0;
   uint64_t stream = 0;  // 0: the world's own
   uint64_t operation = 0;
-  friend bool operator==(const Draw&, const Draw&) = default;
+  friend bool operator==(const RandomOffset&, const RandomOffset&) = default;
 };
 
 /// One rank's counters. Ranks that are threads have one each; the threads of a
@@ -30,17 +30,17 @@ class RandomCounters {
   /// Sets the seed and starts all counters but those of generators again.
   void set_seed(uint64_t seed);
   /// Names the next draw: of the innermost scope or stream, else the world's.
-  Draw next();
+  RandomOffset next();
   /// Names the next draw from a generator. Its operations are counted here, per
   /// rank and object, from 0 again when its seed changes.
-  Draw next(const at::Generator& generator);
+  RandomOffset next(const at::Generator& generator);
   /// Returns what all ranks must agree on.
   RandomStamp stamp() const;
 
   /// Draws come from a named stream between push and pop. Scopes nest.
   void push_stream(const std::string& name);
-  /// Draws come from a sequence of their own, which `draw` starts.
-  void push_scope(const Draw& draw);
+  /// Draws come from a sequence of their own, which `offset` starts.
+  void push_scope(const RandomOffset& offset);
   void pop();
 
   struct State {
@@ -54,11 +54,11 @@ class RandomCounters {
  private:
   struct Scope {
     std::string stream;  // empty: a sequence of its own
-    Draw next;
+    RandomOffset next;
   };
   struct Counted {
     c10::weak_intrusive_ptr<c10::GeneratorImpl> generator;
-    Draw next;
+    RandomOffset next;
   };
 
   mutable std::mutex mutex_;

@@ -49,21 +49,22 @@ Unlabelled::~Unlabelled() {
   --unlabelled_depth;
 }
 
-CauseFacts current_cause_facts() {
-  CauseFacts facts;
+CauseFingerprint current_cause_fingerprint() {
+  CauseFingerprint fingerprint;
   const CallCause* cause = current_cause;
   if (cause == nullptr || unlabelled_depth > 0) {
-    return facts;
+    return fingerprint;
   }
-  facts.label = base::hash_bytes({});
+  fingerprint.label = base::hash_bytes({});
   size_t length = 0;
   cause->append_name([&](std::string_view piece) {
-    facts.label = base::hash_bytes(piece, facts.label);
-    const size_t more = std::min(piece.size(), facts.name.size() - 1 - length);
-    base::copy_bytes(facts.name.data() + length, piece.data(), more);
+    fingerprint.label = base::hash_bytes(piece, fingerprint.label);
+    const size_t more =
+        std::min(piece.size(), fingerprint.name.size() - 1 - length);
+    base::copy_bytes(fingerprint.name.data() + length, piece.data(), more);
     length += more;
   });
-  return facts;
+  return fingerprint;
 }
 
 CallLabel::CallLabel(

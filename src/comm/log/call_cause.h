@@ -54,7 +54,7 @@ class CallCause {
 };
 
 /// Returns what ranks compare of this thread's cause; nothing of none.
-CauseFacts current_cause_facts();
+CauseFingerprint current_cause_fingerprint();
 
 /// While it lives, ranks do not compare what leads to this thread's
 /// collectives: those that find out what each rank called.

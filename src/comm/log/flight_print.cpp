@@ -22,9 +22,9 @@ namespace {
 
 constexpr const char* kVariable = "TESSERA_FLIGHT_RECORDER";
 
-std::string wanted_place() {
-  const std::string place = base::environment(kVariable);
-  return place == "0" ? "" : place == "1" ? "stderr" : place;
+std::string wanted_output() {
+  const std::string output = base::environment(kVariable);
+  return output == "0" ? "" : output == "1" ? "stderr" : output;
 }
 
 // "2026-03-01 12:00:00.250 UTC".
@@ -101,14 +101,14 @@ void write_file(const std::string& path, const std::string& text) {
       std::strerror(error));
 }
 
-void write_record(const std::string& place, const FlightRecord& record) {
-  if (place == "stderr") {
+void write_record(const std::string& output, const FlightRecord& record) {
+  if (output == "stderr") {
     write_lines(STDERR_FILENO, text_of(record));
     return;
   }
   write_file(
-      c10::str(place, ".rank", record.entries.back().rank),
-      place.ends_with(".json") ? json_of(record.entries) : text_of(record));
+      c10::str(output, ".rank", record.entries.back().rank),
+      output.ends_with(".json") ? json_of(record.entries) : text_of(record));
 }
 
 }  // namespace
@@ -116,14 +116,14 @@ void write_record(const std::string& place, const FlightRecord& record) {
 void print_flight_record(const std::function<FlightRecord()>& make) noexcept {
   static std::mutex mutex;
   try {
-    const std::string place = wanted_place();
-    if (place.empty()) {
+    const std::string output = wanted_output();
+    if (output.empty()) {
       return;
     }
     const FlightRecord record = make();
     if (!record.entries.empty()) {
       const std::lock_guard<std::mutex> lock(mutex);
-      write_record(place, record);
+      write_record(output, record);
     }
   } catch (const c10::Error& error) {
     write_lines(STDERR_FILENO, c10::str(error.what_without_backtrace(), "\n"));

@@ -135,8 +135,9 @@ void FlightRecorder::renew(const std::vector<int64_t>& ranks) {
 
 void FlightRecorder::fill(Slot& slot, const CollectiveCall& call) {
   slot.outline = outline_of(call);
-  slot.cut = std::max(call.input_counts.size(), call.output_counts.size()) >
-             Slot::kCounts;
+  slot.truncated =
+      std::max(call.input_counts.size(), call.output_counts.size()) >
+      Slot::kCounts;
   slot.input_size = copy_counts(slot.input_counts, call.input_counts);
   slot.output_size = copy_counts(slot.output_counts, call.output_counts);
   slot.in_backward = torch::autograd::get_current_graph_task_id() != -1;
@@ -241,7 +242,7 @@ FlightEntry FlightRecorder::entry_of(const Slot& slot) const {
       .kind = name_of(slot.outline.kind),
       .call = describe(
           slot.outline, {slot.input_counts.data(), slot.input_size},
-          {slot.output_counts.data(), slot.output_size}, slot.cut),
+          {slot.output_counts.data(), slot.output_size}, slot.truncated),
       .cause = slot.cause.data(),
       .in_backward = slot.in_backward,
       .state = slot.state,

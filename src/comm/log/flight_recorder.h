@@ -74,7 +74,7 @@ class FlightRecorder {
     CallOutline outline;
     FlightState state = FlightState::kStarted;
     bool in_backward = false;
-    bool cut = false;  // there are more counts
+    bool truncated = false;  // there are more counts
     uint8_t input_size = 0;
     uint8_t output_size = 0;
     std::array<char, kCause> cause{};  // ends with a 0

@@ -192,9 +192,10 @@ Layout layout_of_axes(
     const XlaAxes& axes) {
   Placements placements(static_cast<size_t>(mesh.ndim()), Replicate());
   for (size_t d = 0; d < axes.dims.size(); ++d) {
-    for (size_t turn = 0; turn < axes.dims[d].size(); ++turn) {
-      placements[static_cast<size_t>(axes.dims[d][turn])] =
-          Shard(static_cast<int64_t>(d)).with_order(static_cast<int64_t>(turn));
+    for (size_t order = 0; order < axes.dims[d].size(); ++order) {
+      placements[static_cast<size_t>(axes.dims[d][order])] =
+          Shard(static_cast<int64_t>(d))
+              .with_order(static_cast<int64_t>(order));
     }
   }
   for (const int64_t m : axes.unreduced) {

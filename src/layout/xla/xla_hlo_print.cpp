@@ -115,8 +115,8 @@ std::string reduction_text(ReduceOp op) {
                    "\"}");
 }
 
-std::string groups_text(int64_t addends, int64_t copies) {
-  if (addends == 1) {
+std::string groups_text(int64_t partials, int64_t copies) {
+  if (partials == 1) {
     return copies == 1 ? "" : " last_tile_dim_replicate";
   }
   return copies == 1 ? " last_tile_dims={unreduced}"
@@ -135,14 +135,14 @@ std::string to_hlo_sharding(const Layout& layout) {
   for (const auto& dims : axes.dims) {
     tiles.push_back(count_of(mesh, dims));
   }
-  const int64_t addends = count_of(mesh, axes.unreduced);
+  const int64_t partials = count_of(mesh, axes.unreduced);
   const int64_t copies = count_of(mesh, axes.replicated);
   const std::string reduction =
-      addends > 1 ? reduction_text(axes.reduce_op) : "";
-  if (addends * copies == mesh.size() && (addends == 1 || copies == 1)) {
-    return addends == 1 ? "{replicated}" : "{unreduced" + reduction + "}";
+      partials > 1 ? reduction_text(axes.reduce_op) : "";
+  if (partials * copies == mesh.size() && (partials == 1 || copies == 1)) {
+    return partials == 1 ? "{replicated}" : "{unreduced" + reduction + "}";
   }
-  for (const int64_t count : {addends, copies}) {
+  for (const int64_t count : {partials, copies}) {
     if (count > 1) {
       tiles.push_back(count);
     }
@@ -152,7 +152,7 @@ std::string to_hlo_sharding(const Layout& layout) {
       "{devices=[", base::join(tiles, ","), "]",
       detail::is_iota(mesh) ? iota_text(mesh, order)
                             : list_text(mesh, order, copies),
-      groups_text(addends, copies), reduction, "}");
+      groups_text(partials, copies), reduction, "}");
 }
 
 }  // namespace tessera

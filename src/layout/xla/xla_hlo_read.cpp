@@ -56,7 +56,7 @@ std::vector<int64_t> listed_devices(const HloText& hlo) {
 // What one device holds: its tile, and which addend of it.
 struct Held {
   std::vector<int64_t> tile;
-  int64_t addend = 0;
+  int64_t partial = 0;
 };
 
 std::vector<Held> held_by_device(const HloText& hlo) {
@@ -70,7 +70,7 @@ std::vector<Held> held_by_device(const HloText& hlo) {
         digits.begin(), digits.begin() + static_cast<std::ptrdiff_t>(ndim));
     for (size_t g = 0; g < hlo.groups.size(); ++g) {
       if (hlo.groups[g] == HloText::Group::kUnreduced) {
-        mine.addend = mine.addend * hlo.tiles[ndim + g] + digits[ndim + g];
+        mine.partial = mine.partial * hlo.tiles[ndim + g] + digits[ndim + g];
       }
     }
     detail::next_row_major(digits, hlo.tiles);
@@ -98,7 +98,7 @@ class KnownMesh {
       });
       axes.dims.push_back(cuts);
     }
-    axes.unreduced = addends_;
+    axes.unreduced = unreduced_;
     axes.reduce_op = hlo_.reduce_op;
     return axes;
   }
@@ -143,31 +143,31 @@ class KnownMesh {
         cut_[d].push_back(m);
       }
     }
-    if (step(m) == 0 && here.addend != next.addend) {
-      addends_.push_back(m);
+    if (step(m) == 0 && here.partial != next.partial) {
+      unreduced_.push_back(m);
     }
   }
 
   // The tile of a coordinate is the sum of its steps, and its addend depends
   // on the mesh dims of addends alone.
   void check_every_device() {
-    int64_t addends = 1;
-    for (const int64_t m : addends_) {
-      addends *= mesh_.size(m);
+    int64_t partials = 1;
+    for (const int64_t m : unreduced_) {
+      partials *= mesh_.size(m);
     }
-    std::vector<int64_t> known(static_cast<size_t>(addends), -1);
+    std::vector<int64_t> known(static_cast<size_t>(partials), -1);
     const std::vector<int64_t> limits = mesh_.sizes();
     std::vector<int64_t> coordinate(limits.size(), 0);
-    bool right = addends == addend_count();
+    bool right = partials == partial_count();
     do {
       int64_t which = 0;
-      for (const int64_t m : addends_) {
+      for (const int64_t m : unreduced_) {
         which = which * mesh_.size(m) + coordinate[static_cast<size_t>(m)];
       }
       const Held& held = at(coordinate);
-      int64_t& addend = known[static_cast<size_t>(which)];
-      addend = addend < 0 ? held.addend : addend;
-      right = right && addend == held.addend && held.tile == tile(coordinate);
+      int64_t& partial = known[static_cast<size_t>(which)];
+      partial = partial < 0 ? held.partial : partial;
+      right = right && partial == held.partial && held.tile == tile(coordinate);
       TORCH_CHECK_VALUE(
           right, detail::kFromHloSharding, " on ", mesh_,
           ": the tiles of the text do not follow "
@@ -179,7 +179,7 @@ class KnownMesh {
     } while (detail::next_row_major(coordinate, limits));
   }
 
-  int64_t addend_count() const {
+  int64_t partial_count() const {
     const size_t ndim = cut_.size();
     int64_t count = 1;
     for (size_t g = 0; g < hlo_.groups.size(); ++g) {
@@ -205,7 +205,7 @@ class KnownMesh {
   std::vector<Held> held_;                 // per device
   std::vector<std::vector<int64_t>> cut_;  // per tensor dim, mesh dims
   std::vector<int64_t> steps_;             // per mesh dim, in tiles
-  std::vector<int64_t> addends_;           // mesh dims
+  std::vector<int64_t> unreduced_;         // mesh dims
 };
 
 }  // namespace

@@ -56,17 +56,17 @@ bool same_ranks(const MeshShape& a, const MeshShape& b) {
 Layout with_partials_as(const Layout& layout, const Placement& placement) {
   Placements placements = layout.placements();
   // A temporary cut is the last of its tensor dim, so turns are spelled out.
-  int64_t turn = 0;
+  int64_t order = 0;
   if (placement.is_shard()) {
     const auto& cuts = layout.cuts(placement.dim());
     for (const int64_t m : cuts) {
       auto& p = placements[static_cast<size_t>(m)];
-      p = p.with_order(turn++);
+      p = p.with_order(order++);
     }
   }
   for (Placement& p : placements) {
     if (p.is_partial()) {
-      p = placement.is_shard() ? placement.with_order(turn++) : placement;
+      p = placement.is_shard() ? placement.with_order(order++) : placement;
     }
   }
   return Layout(layout.shape(), layout.mesh(), std::move(placements));

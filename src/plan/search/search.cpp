@@ -31,7 +31,7 @@ struct Node {
   Price price;
   int64_t numel = -1;
   State parent = 0;
-  StepKind kind = StepKind::kCut;
+  StepKind kind = StepKind::kSlice;
   int64_t step_bytes = 0;
   double step_cost = 0;
   bool reached = false;
@@ -89,8 +89,8 @@ class Search {
   }
 
   void expand(State s, const Node& from) {
-    moves_from(states_, s, moves_);
-    for (const Move& move : moves_) {
+    transitions_from(states_, s, transitions_);
+    for (const Transition& move : transitions_) {
       Node& to = node_of(move.to);
       if (to.done) {
         continue;
@@ -252,8 +252,8 @@ class Search {
   Node& target_;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
   int64_t entries_ = 0;
-  std::vector<Move> moves_;    // of the state at hand
-  std::vector<int64_t> dims_;  // of the move at hand
+  std::vector<Transition> transitions_;  // of the state at hand
+  std::vector<int64_t> dims_;            // of the move at hand
 };
 
 std::vector<int64_t> all_dims(const Layout& layout) {

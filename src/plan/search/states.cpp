@@ -54,13 +54,13 @@ State States::pack(const Layout& layout) {
   State s = 0;
   for (int64_t m = 0; m < mesh_dims_; ++m) {
     const Placement& p = layout.placements()[static_cast<size_t>(m)];
-    State turn = 0;
+    State order = 0;
     if (p.is_shard()) {
       const auto& cuts = layout.cuts(p.dim());
-      turn = static_cast<State>(
+      order = static_cast<State>(
           std::find(cuts.begin(), cuts.end(), m) - cuts.begin());
     }
-    s |= (State{number(p)} | turn << 5) << (8 * m);
+    s |= (State{number(p)} | order << 5) << (8 * m);
   }
   return s;
 }
@@ -111,7 +111,7 @@ bool States::is_innermost(State s, int64_t m) const {
     return false;
   }
   for (int64_t other = 0; other < mesh_dims_; ++other) {
-    if (cut_dim(s, other) == d && turn(s, other) > turn(s, m)) {
+    if (cut_dim(s, other) == d && order(s, other) > order(s, m)) {
       return false;
     }
   }
@@ -138,9 +138,9 @@ std::optional<State> States::partial(State s, int64_t m) const {
 std::optional<State> States::cut(State s, int64_t m, uint8_t cut) const {
   const Placement& p = table_[cut];
   const State present = cuts_of(s, p.dim());
-  State turn = 0;
+  State order = 0;
   for (int64_t other = 0; other < mesh_dims_; ++other) {
-    turn += byte(present, other) != 0 ? 1 : 0;
+    order += byte(present, other) != 0 ? 1 : 0;
   }
   if (p.kind() == Placement::Kind::kRaggedShard) {
     int64_t sum = 0;
@@ -152,7 +152,7 @@ std::optional<State> States::cut(State s, int64_t m, uint8_t cut) const {
       return std::nullopt;
     }
   }
-  const State result = s | (State{cut} | turn << 5) << (8 * m);
+  const State result = s | (State{cut} | order << 5) << (8 * m);
   if (!wide_ && !is_on_the_way(result, m)) {
     return std::nullopt;
   }
@@ -201,14 +201,14 @@ const States::Lengths& States::lengths(State cuts, int64_t tensor_dim) const {
 
 // Cuts the set of lengths that occur, turn by turn.
 States::Lengths States::measure(State cuts, int64_t tensor_dim) const {
-  std::vector<int64_t> by_turn(static_cast<size_t>(mesh_dims_), -1);
+  std::vector<int64_t> by_order(static_cast<size_t>(mesh_dims_), -1);
   for (int64_t m = 0; m < mesh_dims_; ++m) {
     if (byte(cuts, m) != 0) {
-      by_turn[static_cast<size_t>(turn(cuts, m))] = m;
+      by_order[static_cast<size_t>(order(cuts, m))] = m;
     }
   }
   std::set<int64_t> lengths{shape_[static_cast<size_t>(tensor_dim)]};
-  for (const int64_t m : by_turn) {
+  for (const int64_t m : by_order) {
     if (m < 0) {
       break;
     }
@@ -234,7 +234,7 @@ Layout States::layout(State s) const {
   Placements placements;
   for (int64_t m = 0; m < mesh_dims_; ++m) {
     const Placement& p = placement(s, m);
-    placements.push_back(p.is_shard() ? p.with_order(turn(s, m)) : p);
+    placements.push_back(p.is_shard() ? p.with_order(order(s, m)) : p);
   }
   return Layout(shape_, mesh_, std::move(placements));
 }

@@ -53,7 +53,7 @@ class States {
     return cut_dims_[index(s, m)] >= 0;
   }
   uint8_t index(State s, int64_t m) const { return byte(s, m) & 31; }
-  int64_t turn(State s, int64_t m) const { return byte(s, m) >> 5; }
+  int64_t order(State s, int64_t m) const { return byte(s, m) >> 5; }
 
   /// Tells whether mesh dim m cuts, and no later cut of its tensor dim exists.
   bool is_innermost(State s, int64_t m) const;

@@ -5,10 +5,11 @@
 namespace tessera::detail {
 namespace {
 
-class Moves {
+class Transitions {
  public:
-  Moves(const States& states, State s, std::vector<Move>& moves)
-      : states_(states), s_(s), moves_(moves) {}
+  Transitions(
+      const States& states, State s, std::vector<Transition>& transitions)
+      : states_(states), s_(s), transitions_(transitions) {}
 
   void all() {
     const int64_t n = states_.mesh_dims();
@@ -25,7 +26,7 @@ class Moves {
       }
     }
     if (states_.is_wide()) {
-      append_cuts(StepKind::kCut, s_, replicated_dims(), 0, Append::kSome);
+      append_cuts(StepKind::kSlice, s_, replicated_dims(), 0, Append::kSome);
     } else {
       remaining_cuts();
     }
@@ -35,7 +36,7 @@ class Moves {
  private:
   void add(StepKind kind, State to) {
     if (to != s_) {
-      moves_.push_back({kind, to});
+      transitions_.push_back({kind, to});
     }
   }
 
@@ -52,7 +53,7 @@ class Moves {
       add(StepKind::kAllReduce, bare);
       append_cut(StepKind::kReduceScatter, bare, m);
     } else if (!states_.is_wide()) {
-      append_cut(StepKind::kCut, s_, m);
+      append_cut(StepKind::kSlice, s_, m);
     }
   }
 
@@ -166,7 +167,7 @@ class Moves {
       }
     }
     if (const auto to = with_target_cuts(bare, first, last)) {
-      if (moves_.empty() || moves_.back().to != *to) {
+      if (transitions_.empty() || transitions_.back().to != *to) {
         add(StepKind::kReduceScatter, *to);
       }
     }
@@ -185,7 +186,7 @@ class Moves {
       dims.push_back(m);
     }
     std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) {
-      return states_.turn(target, a) < states_.turn(target, b);
+      return states_.order(target, a) < states_.order(target, b);
     });
     std::optional<State> to = s;
     for (const int64_t m : dims) {
@@ -201,7 +202,7 @@ class Moves {
     int64_t missing = 0;
     for (int64_t m = 0; m < states_.mesh_dims(); ++m) {
       if (states_.index(s_, m) == states_.index(target, m) &&
-          states_.turn(s_, m) == states_.turn(target, m)) {
+          states_.order(s_, m) == states_.order(target, m)) {
         continue;
       }
       if (!states_.is_replicate(s_, m) || !states_.is_shard(target, m)) {
@@ -210,7 +211,7 @@ class Moves {
       ++missing;
     }
     if (missing > 1) {
-      add(StepKind::kCut, target);
+      add(StepKind::kSlice, target);
     }
   }
 
@@ -228,14 +229,15 @@ class Moves {
 
   const States& states_;
   State s_;
-  std::vector<Move>& moves_;
+  std::vector<Transition>& transitions_;
 };
 
 }  // namespace
 
-void moves_from(const States& states, State s, std::vector<Move>& moves) {
-  moves.clear();
-  Moves(states, s, moves).all();
+void transitions_from(
+    const States& states, State s, std::vector<Transition>& transitions) {
+  transitions.clear();
+  Transitions(states, s, transitions).all();
 }
 
 std::optional<State> exchange_from(const States& states, State s) {

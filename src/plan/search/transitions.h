@@ -10,7 +10,7 @@
 namespace tessera::detail {
 
 /// A step without its price.
-struct Move {
+struct Transition {
   StepKind kind;
   State to;
 };
@@ -23,7 +23,8 @@ struct Move {
 /// or cut over several mesh dims takes every choice and order of cuts in a wide
 /// search. In a narrow one it takes cuts of one kind in mesh order or the
 /// target's (reduce_scatter), or all that the target lacks (cut).
-void moves_from(const States& states, State s, std::vector<Move>& moves);
+void transitions_from(
+    const States& states, State s, std::vector<Transition>& transitions);
 
 /// Returns what an exchange from `s` leads to: the target, Replicate in the
 /// place of partials that `s` has not; nothing where `s` has a partial to

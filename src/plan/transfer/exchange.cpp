@@ -84,10 +84,10 @@ Coordinate nearest_copy(
   if (auto own = source.mesh().coordinate_of(to)) {
     return *own;
   }
-  const Coordinate place = *target.mesh().coordinate_of(to);
+  const Coordinate coordinate = *target.mesh().coordinate_of(to);
   int64_t k = 0;
-  for (size_t m = 0; m < place.size(); ++m) {
-    k = k * target.mesh().size(static_cast<int64_t>(m)) + place[m];
+  for (size_t m = 0; m < coordinate.size(); ++m) {
+    k = k * target.mesh().size(static_cast<int64_t>(m)) + coordinate[m];
   }
   Coordinate copy(source.placements().size(), 0);
   for (size_t m = copy.size(); m-- > 0;) {
@@ -154,10 +154,10 @@ int64_t exchange_elements(const Layout& source, const Layout& target) {
   std::vector<int64_t> sent(from_ranks.size(), 0);
   int64_t most = 0;
   for (const int64_t to : target.mesh().ranks()) {
-    const Coordinate place = *target.mesh().coordinate_of(to);
+    const Coordinate coordinate = *target.mesh().coordinate_of(to);
     std::vector<size_t> wanted;
     for (const DimOverlap& dim : dims) {
-      wanted.push_back(dim.target.number(place));
+      wanted.push_back(dim.target.number(coordinate));
     }
     Coordinate from = nearest_copy(source, target, to);
     Coordinate own(cuts.dims.size(), 0);
@@ -201,14 +201,14 @@ int64_t exchange_elements_on(
   };
   const SourceCuts cuts(source);
   const auto own = source.mesh().coordinate_of(rank);
-  const auto place = target.mesh().coordinate_of(rank);
+  const auto coordinate = target.mesh().coordinate_of(rank);
   int64_t received = 0;
-  if (place) {
+  if (coordinate) {
     Coordinate from = nearest_copy(source, target, rank);
     Coordinate parts(cuts.dims.size(), 0);
     do {
       cuts.set(from, parts);
-      received += from == own ? 0 : shared(from, *place);
+      received += from == own ? 0 : shared(from, *coordinate);
     } while (detail::next_row_major(parts, cuts.sizes));
   }
   int64_t sent = 0;

@@ -100,7 +100,7 @@ bool is_cuttable(const RuleCall& call) {
 
 // Dims of the query that can be cut: its length only in kernels whose
 // logsumexp has that length.
-int64_t cut_dims(const RuleCall& call, bool has_plain_lengths) {
+int64_t sharded_dims(const RuleCall& call, bool has_plain_lengths) {
   return has_plain_lengths && !call.boolean("is_causal") ? 3 : 2;
 }
 
@@ -109,7 +109,7 @@ RowsFn attention(bool has_plain_lengths) {
     if (!is_cuttable(call)) {
       return;
     }
-    for (int64_t d = 0; d < cut_dims(call, has_plain_lengths); ++d) {
+    for (int64_t d = 0; d < sharded_dims(call, has_plain_lengths); ++d) {
       const int64_t size = query_of(call).shape[static_cast<size_t>(d)];
       Cells outputs(call.output_count(), Cell());
       outputs[0] = outputs[1] = Cell::shard(d);
@@ -134,7 +134,7 @@ RowsFn attention_gradient(bool has_plain_lengths) {
       return;
     }
     const bool has_mask_gradient = call.output_count() == 4;
-    for (int64_t d = 0; d < cut_dims(call, has_plain_lengths); ++d) {
+    for (int64_t d = 0; d < sharded_dims(call, has_plain_lengths); ++d) {
       const int64_t size = query_of(call).shape[static_cast<size_t>(d)];
       if (has_mask_gradient && has_broadcast_mask(call, d, size)) {
         continue;

@@ -123,8 +123,8 @@ void convolution_backward_rows(const RuleCall& call, Rows& rows) {
   }
   for (int64_t i = 0; i < conv.spatial_dims(); ++i) {
     if (needs_no_neighbours(call, conv, i)) {
-      const Cell cut = Cell::shard(2 + i);
-      rows.add({cut, kSum, kSum}, {cut, cut, kR});
+      const Cell sharded = Cell::shard(2 + i);
+      rows.add({sharded, kSum, kSum}, {sharded, sharded, kR});
     }
   }
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {

@@ -60,7 +60,7 @@ int64_t IndexDims::result_ndim() const {
                             indexed_.begin(), indexed_.end(), false));
 }
 
-void IndexDims::cut_index(int64_t i, Cells& operands) const {
+void IndexDims::sharded_index(int64_t i, Cells& operands) const {
   for (size_t k = 0; k < indices_.size(); ++k) {
     const Operand& index = indices_[k];
     const int64_t d = i - (index_ndim() - index.ndim());

@@ -34,7 +34,7 @@ class IndexDims {
   bool are_numbers() const { return !has_mask_; }
   /// Cuts the operands that have dim i of the broadcast indices; operand 1 is
   /// the first index.
-  void cut_index(int64_t i, Cells& operands) const;
+  void sharded_index(int64_t i, Cells& operands) const;
   /// Returns the indexed dim where there is one index, of numbers.
   std::optional<int64_t> only_indexed() const;
 

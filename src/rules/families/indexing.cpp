@@ -105,7 +105,7 @@ void index_rows(const RuleCall& call, Rows& rows) {
   }
   for (int64_t i = 0; dims.are_numbers() && i < dims.index_ndim(); ++i) {
     Cells operands = cells_of(call, kR);
-    dims.cut_index(i, operands);
+    dims.sharded_index(i, operands);
     rows.add(Cells{Cell::shard(dims.insertion() + i)}, std::move(operands));
   }
   if (const auto d = dims.only_indexed()) {
@@ -150,7 +150,7 @@ void index_put_rows(const RuleCall& call, Rows& rows) {
   const Cell sum = Cell::partial(ReduceOp::kSum);
   for (int64_t i = 0; i < dims.index_ndim(); ++i) {
     Cells operands = cells_of(call, sum);
-    dims.cut_index(i, operands);
+    dims.sharded_index(i, operands);
     operands[last] = values_cell(dims.insertion() + i, dims.index_size(i));
     rows.add(Cells{sum}, std::move(operands));
   }

@@ -147,8 +147,8 @@ void add_distance_gradient_rows(const RuleCall& call, Rows& rows) {
                          call.operand(2).ndim() == ndim &&
                          call.operand(3).ndim() == ndim;
   for (int64_t d = 0; d < ndim - 2 && same_ndim; ++d) {
-    const Cell cut = Cell::shard(d);
-    rows.add({cut}, {cut, cut, cut, cut});
+    const Cell sharded = Cell::shard(d);
+    rows.add({sharded}, {sharded, sharded, sharded, sharded});
   }
   const Cell last = Cell::shard(-1);
   const Cell before = Cell::shard(-2);
@@ -187,9 +187,9 @@ void add_factorizations(RuleTable& t) {
     const bool data = call.boolean("unpack_data");
     const bool pivots = call.boolean("unpack_pivots");
     for (int64_t d = 0; d < call.self().ndim() - 2; ++d) {
-      const Cell cut = Cell::shard(d);
-      const Cell part = data ? cut : Cell();
-      rows.add({pivots ? cut : Cell(), part, part}, {cut, cut});
+      const Cell sharded = Cell::shard(d);
+      const Cell part = data ? sharded : Cell();
+      rows.add({pivots ? sharded : Cell(), part, part}, {sharded, sharded});
     }
   });
   t.rows("aten::linalg_householder_product", batched({2, 1}));

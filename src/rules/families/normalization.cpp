@@ -165,9 +165,11 @@ void add_batch_norms(RuleTable& t) {
 
 // What has a norm of its own per index of dim `dim`.
 void add_rows_along_one_dim(const RuleCall& call, Rows& rows) {
-  const Cell cut =
+  const Cell sharded =
       Cell::shard(wrap_dim(call.integer("dim"), call.self().ndim()));
-  rows.add(Cells(call.output_count(), cut), Cells(call.operands().size(), cut));
+  rows.add(
+      Cells(call.output_count(), sharded),
+      Cells(call.operands().size(), sharded));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ bool is_per_parameter(const std::string& argument) {
 
 // Outputs are the lists of the arguments, in their order; of a call that
 // returns nothing, those that it writes.
-Cell output_cell(const RuleCall& call, size_t output, Cell cut) {
+Cell output_cell(const RuleCall& call, size_t output, Cell sharded) {
   const bool returns = !call.schema().returns().empty();
   size_t next = 0;
   for (const auto& argument : call.schema().arguments()) {
@@ -33,7 +33,7 @@ Cell output_cell(const RuleCall& call, size_t output, Cell cut) {
     }
     if (next++ == output) {
       return is_per_parameter(argument.name()) || argument.name() == "out"
-                 ? cut
+                 ? sharded
                  : Cell();
     }
   }
@@ -42,15 +42,15 @@ Cell output_cell(const RuleCall& call, size_t output, Cell cut) {
 
 void add_step_rows(const RuleCall& call, Rows& rows) {
   for (int64_t d = 0; d < call.self().ndim(); ++d) {
-    const Cell cut = Cell::shard(d);
+    const Cell sharded = Cell::shard(d);
     Cells operands, outputs;
     for (const Operand& operand : call.operands()) {
       const auto& argument =
           call.schema().arguments()[static_cast<size_t>(operand.argument)];
-      operands.push_back(is_per_parameter(argument.name()) ? cut : Cell());
+      operands.push_back(is_per_parameter(argument.name()) ? sharded : Cell());
     }
     for (size_t o = 0; o < call.output_count(); ++o) {
-      outputs.push_back(output_cell(call, o, cut));
+      outputs.push_back(output_cell(call, o, sharded));
     }
     rows.add(std::move(outputs), std::move(operands));
   }

@@ -18,7 +18,7 @@ double number(const RuleCall& call, std::string_view name) {
 
 // Negation turns the order around; it does not among unsigned numbers, which
 // wrap: -1 is the largest.
-void add_turned_order(const RuleCall& call, Rows& rows) {
+void add_negated_extremes(const RuleCall& call, Rows& rows) {
   if (c10::isFloatingType(call.self().dtype)) {
     rows.add({Cell::partial(ReduceOp::kMin)}, {Cell::partial(ReduceOp::kMax)});
     rows.add({Cell::partial(ReduceOp::kMax)}, {Cell::partial(ReduceOp::kMin)});
@@ -88,7 +88,7 @@ void add_arithmetic(RuleTable& t) {
       .also("sum,avg: P->P")
       .also("sum,avg: PR->P");
   t.pointwise({"aten::div.*"});
-  t.pointwise({"aten::neg"}).also("sum,avg: P->P").also(add_turned_order);
+  t.pointwise({"aten::neg"}).also("sum,avg: P->P").also(add_negated_extremes);
   t.pointwise({"aten::_conj_physical", "aten::conj_physical"})
       .also("sum,avg: P->P");
   t.pointwise({"aten::complex"}).also("sum,avg: PP->P");
@@ -178,13 +178,13 @@ void add_gradients(RuleTable& t) {
   t.rows("aten::log_sigmoid_backward", [](const RuleCall& call, Rows& rows) {
      const bool used = call.operand(2).shape == call.self().shape;
      for (int64_t d = 0; d < call.self().ndim(); ++d) {
-       const Cell cut = Cell::shard(d);
-       rows.add({cut}, {cut, cut, used ? cut : Cell()});
+       const Cell sharded = Cell::shard(d);
+       rows.add({sharded}, {sharded, sharded, used ? sharded : Cell()});
      }
    }).also("sum,avg: PRR->P");
 }
 
-constexpr const char* kPlainPointwise[] = {
+constexpr const char* kPointwiseNames[] = {
     "abs",
     "acos",
     "acosh",
@@ -283,8 +283,8 @@ constexpr const char* kPlainPointwise[] = {
     "_standard_gamma_grad",
     "_dirichlet_grad"};
 
-void add_plain(RuleTable& t) {
-  for (const char* name : kPlainPointwise) {
+void add_pointwise_names(RuleTable& t) {
+  for (const char* name : kPointwiseNames) {
     const std::string full = std::string("aten::") + name;
     t.pointwise({full.find('.') == std::string::npos ? full + ".*" : full});
   }
@@ -336,7 +336,7 @@ void add_pointwise_rules(RuleTable& t) {
   add_selection(t);
   add_monotone(t);
   add_gradients(t);
-  add_plain(t);
+  add_pointwise_names(t);
   add_special_functions(t);
 }
 

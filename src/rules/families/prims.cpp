@@ -44,7 +44,7 @@ RowsFn extreme_rows(ReduceOp op) {
 }
 
 // Where no other dtype is asked for, addends pass.
-void add_sum_of_addends(const RuleCall& call, Rows& rows) {
+void add_sum_of_partials(const RuleCall& call, Rows& rows) {
   if (call.is_none("output_dtype")) {
     add_same_partial(rows, {ReduceOp::kSum, ReduceOp::kAvg});
   }
@@ -55,7 +55,7 @@ void add_sum_of_addends(const RuleCall& call, Rows& rows) {
 void add_prims_rules(RuleTable& t) {
   t.pointwise({"prims::div"}).also(add_quotient_rows);
   t.pointwise({"prims::cbrt"}).also("max,min: P->P");
-  t.reduction({"prims::sum"}, ReduceOp::kSum).also(add_sum_of_addends);
+  t.reduction({"prims::sum"}, ReduceOp::kSum).also(add_sum_of_partials);
   t.reduction({"prims::prod"}, ReduceOp::kProduct).instead(add_product_rows);
   t.reduction({"prims::amax"}, ReduceOp::kMax)
       .instead(extreme_rows(ReduceOp::kMax))

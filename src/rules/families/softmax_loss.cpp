@@ -39,20 +39,20 @@ void add_elementwise_loss_gradient_rows(const RuleCall& call, Rows& rows) {
 }
 
 // Cuts dim `at` of the tensors that have a batch, and dim `target` of targets.
-struct NllCut {
+struct NllSplit {
   int64_t at;
   int64_t target;
 };
 
 // Scores are [N, C] or [N, C, H, W], targets the same without C.
-std::vector<NllCut> nll_cuts(const Operand& scores) {
-  std::vector<NllCut> cuts;
+std::vector<NllSplit> nll_splits(const Operand& scores) {
+  std::vector<NllSplit> splits;
   for (int64_t d = 0; d < scores.ndim() && scores.ndim() > 1; ++d) {
     if (d != 1) {
-      cuts.push_back({d, d == 0 ? 0 : d - 1});
+      splits.push_back({d, d == 0 ? 0 : d - 1});
     }
   }
-  return cuts;
+  return splits;
 }
 
 // Operands: scores, targets, weight. Outputs: loss, total weight, which is 0
@@ -62,9 +62,9 @@ void add_nll_rows(const RuleCall& call, Rows& rows) {
   if (reduction == LossReduction::kMean) {
     return;
   }
-  for (const NllCut& cut : nll_cuts(call.operand(0))) {
-    const Cell target = Cell::shard(cut.target);
-    const Cells operands{Cell::shard(cut.at), target, Cell()};
+  for (const NllSplit& split : nll_splits(call.operand(0))) {
+    const Cell target = Cell::shard(split.target);
+    const Cells operands{Cell::shard(split.at), target, Cell()};
     rows.add(
         reduction == LossReduction::kSum ? Cells{kSum, kSum}
                                          : Cells{target, Cell()},
@@ -76,10 +76,10 @@ void add_nll_rows(const RuleCall& call, Rows& rows) {
 // divides: that of the whole batch, so that a mean can be cut as well.
 void add_nll_gradient_rows(const RuleCall& call, Rows& rows) {
   const LossReduction reduction = reduction_of(call);
-  for (const NllCut& cut : nll_cuts(call.operand(1))) {
-    const Cell target = Cell::shard(cut.target);
+  for (const NllSplit& split : nll_splits(call.operand(1))) {
+    const Cell target = Cell::shard(split.target);
     const Cell gradient = reduction == LossReduction::kNone ? target : Cell();
-    const Cell at = Cell::shard(cut.at);
+    const Cell at = Cell::shard(split.at);
     rows.add({at}, {gradient, at, target, Cell(), Cell()});
     if (reduction == LossReduction::kSum) {
       // A sum does not look at the total weight.

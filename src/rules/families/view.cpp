@@ -117,7 +117,7 @@ ViewLayout squeeze_view(
   }
   const bool names_list = is_named && !call.argument("dim").isInt();
   add_picked(view, kept);
-  if (names_list && view.has_cuts()) {
+  if (names_list && view.has_shards()) {
     view.local_argument("dim", squeezed);
   }
   return view.take();
@@ -202,7 +202,7 @@ ViewLayout unbind_view(
     const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
   ViewMaker view(call, mesh);
   const int64_t dim = worked_dim(view, "dim");
-  view.drop_cuts(dim);
+  view.drop_shards(dim);
   for (int64_t i = 0; i < view.size(dim); ++i) {
     add_picked(view, without(all_dims(view), dim), i * view.stride(dim));
   }

@@ -44,7 +44,7 @@ std::vector<int64_t> ViewMaker::cuts(int64_t dim) const {
   return kept;
 }
 
-bool ViewMaker::has_cuts() const {
+bool ViewMaker::has_shards() const {
   return std::any_of(
       placements_.begin(), placements_.end(),
       [](const Placement& p) { return p.is_shard(); });
@@ -66,7 +66,7 @@ void ViewMaker::drop(int64_t mesh_dim) {
           return q.order() >= 0 || q.kind() == Placement::Kind::kRaggedShard;
         });
     if (depends) {
-      drop_cuts(p.dim());
+      drop_shards(p.dim());
       return;
     }
   }
@@ -74,7 +74,7 @@ void ViewMaker::drop(int64_t mesh_dim) {
   layout_.keeps[static_cast<size_t>(mesh_dim)] = false;
 }
 
-void ViewMaker::drop_cuts(int64_t dim) {
+void ViewMaker::drop_shards(int64_t dim) {
   for (const int64_t m : cuts_[static_cast<size_t>(dim)]) {
     placements_[static_cast<size_t>(m)] = Replicate();
     layout_.keeps[static_cast<size_t>(m)] = false;
@@ -94,7 +94,7 @@ void ViewMaker::keep_partial(const std::vector<ReduceOp>& ops) {
 Placements ViewMaker::mapped(const std::vector<int64_t>& to) {
   for (int64_t d = 0; d < ndim(); ++d) {
     if (to[static_cast<size_t>(d)] == kNoDim) {
-      drop_cuts(d);
+      drop_shards(d);
     }
   }
   Placements result = placements_;
@@ -125,7 +125,7 @@ void ViewMaker::local_argument(std::string_view name, c10::IValue value) {
 
 void ViewMaker::local_shape_argument(
     std::string_view name, const std::vector<int64_t>* coordinate) {
-  if (coordinate != nullptr && has_cuts()) {
+  if (coordinate != nullptr && has_shards()) {
     const ViewResult& result = layout_.results[0];
     local_argument(
         name, Layout(result.shape, mesh_, result.placements)

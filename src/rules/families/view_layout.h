@@ -41,16 +41,16 @@ class ViewMaker {
   /// Returns the mesh dims that cut a dim and were not dropped, in order of
   /// application.
   std::vector<int64_t> cuts(int64_t dim) const;
-  bool is_cut(int64_t dim) const { return !cuts(dim).empty(); }
+  bool is_sharded(int64_t dim) const { return !cuts(dim).empty(); }
   /// Tells whether anything is cut.
-  bool has_cuts() const;
+  bool has_shards() const;
   /// Returns the operand's layout with everything that was dropped replicated.
   Layout layout() const;
 
   /// Says that the operand must be replicated on a mesh dim.
   void drop(int64_t mesh_dim);
   /// Says that no mesh dim may cut a dim.
-  void drop_cuts(int64_t dim);
+  void drop_shards(int64_t dim);
   /// Says that Partial stays for these reduce ops only.
   void keep_partial(const std::vector<ReduceOp>& ops);
 

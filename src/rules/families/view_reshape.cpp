@@ -78,7 +78,7 @@ void normalise(Choice& choice, int64_t numel) {
 }
 
 // One mesh dim's cut of a dim.
-struct DimCut {
+struct DimSplit {
   int64_t mesh_dim;
   int64_t parts;  // the size of the mesh dim
   Placement placement;
@@ -89,8 +89,8 @@ bool is_ragged(const Placement& p) {
 }
 
 // What a cut chooses of the elements of a tensor that is not empty.
-Choice choice_of(const Sizes& shape, const DimCut& cut) {
-  const Placement& p = cut.placement;
+Choice choice_of(const Sizes& shape, const DimSplit& split) {
+  const Placement& p = split.placement;
   const auto d = static_cast<size_t>(p.dim());
   const int64_t inner = product(c10::IntArrayRef(shape).slice(d + 1));
   Choice choice;
@@ -103,9 +103,9 @@ Choice choice_of(const Sizes& shape, const DimCut& cut) {
   } else {
     const int64_t piece = ceil_div(shape[d], p.split_factor());
     choice.full = shape[d] / piece;
-    choice.parts = chunk_lengths(piece, cut.parts, inner);
+    choice.parts = chunk_lengths(piece, split.parts, inner);
     if (shape[d] % piece != 0) {
-      choice.rest = chunk_lengths(shape[d] % piece, cut.parts, inner);
+      choice.rest = chunk_lengths(shape[d] % piece, split.parts, inner);
     }
   }
   normalise(choice, product(shape));
@@ -113,17 +113,17 @@ Choice choice_of(const Sizes& shape, const DimCut& cut) {
 }
 
 // The lengths that a cut leaves of its dim, per coordinate.
-Sizes lengths_after(int64_t length, const DimCut& cut) {
-  const Placement& p = cut.placement;
+Sizes lengths_after(int64_t length, const DimSplit& split) {
+  const Placement& p = split.placement;
   if (is_ragged(p)) {
     return p.sizes();
   }
   if (length == 0) {
-    return Sizes(static_cast<size_t>(cut.parts), 0);
+    return Sizes(static_cast<size_t>(split.parts), 0);
   }
   const int64_t piece = ceil_div(length, p.split_factor());
-  Sizes lengths = chunk_lengths(piece, cut.parts, length / piece);
-  const Sizes rest = chunk_lengths(length % piece, cut.parts, 1);
+  Sizes lengths = chunk_lengths(piece, split.parts, length / piece);
+  const Sizes rest = chunk_lengths(length % piece, split.parts, 1);
   for (size_t r = 0; r < lengths.size(); ++r) {
     lengths[r] += rest[r];
   }
@@ -148,10 +148,10 @@ class Reshape {
 
   /// Makes one more cut of the operand; returns the cut of the result that does
   /// the same, or nothing.
-  std::optional<Placement> land(const DimCut& cut) {
-    for (const Placement& candidate : candidates(cut)) {
-      const DimCut landed{cut.mesh_dim, cut.parts, candidate};
-      if (chooses_alike(cut, landed) && advance(cut, landed)) {
+  std::optional<Placement> land(const DimSplit& split) {
+    for (const Placement& candidate : candidates(split)) {
+      const DimSplit landed{split.mesh_dim, split.parts, candidate};
+      if (chooses_alike(split, landed) && advance(split, landed)) {
         return candidate;
       }
     }
@@ -161,9 +161,9 @@ class Reshape {
  private:
   // Likely cuts of the result, best first: the operand's own, counted from
   // either end, then plain, strided, ragged ones.
-  std::vector<Placement> candidates(const DimCut& cut) const {
+  std::vector<Placement> candidates(const DimSplit& split) const {
     const auto ndim = static_cast<int64_t>(result_.size());
-    const Placement own = cut.placement.with_order(-1);
+    const Placement own = split.placement.with_order(-1);
     const auto operand_ndim =
         static_cast<int64_t>(states_.begin()->operand.size());
     std::vector<Placement> found;
@@ -179,7 +179,7 @@ class Reshape {
         states_.rbegin(), states_.rend(),
         [](const State& s) { return product(s.operand) > 0; });
     if (state != states_.rend()) {
-      add_exact(choice_of(state->operand, cut), state->result, own, found);
+      add_exact(choice_of(state->operand, split), state->result, own, found);
     }
     return found;
   }
@@ -202,24 +202,25 @@ class Reshape {
       }
       const int64_t inner = product(c10::IntArrayRef(result).slice(d + 1));
       Sizes lengths = choice.parts;
-      bool whole = outer == choice.repeats;
+      bool exact = outer == choice.repeats;
       for (int64_t& length : lengths) {
-        whole = whole && length % inner == 0;
+        exact = exact && length % inner == 0;
         length /= inner;
       }
-      if (whole) {
+      if (exact) {
         ragged.push_back(RaggedShard(dim, std::move(lengths)));
       }
     }
     found.insert(found.end(), ragged.begin(), ragged.end());
   }
 
-  bool chooses_alike(const DimCut& cut, const DimCut& landed) const {
+  bool chooses_alike(const DimSplit& split, const DimSplit& landed) const {
     const auto d = static_cast<size_t>(landed.placement.dim());
     return std::all_of(states_.begin(), states_.end(), [&](const State& state) {
       return adds_up(landed.placement, state.result[d]) &&
              (product(state.operand) == 0 ||
-              choice_of(state.operand, cut) == choice_of(state.result, landed));
+              choice_of(state.operand, split) ==
+                  choice_of(state.result, landed));
     });
   }
   // Ragged lengths must do so at every coordinate of the cuts before.
@@ -229,12 +230,12 @@ class Reshape {
                length;
   }
 
-  bool advance(const DimCut& cut, const DimCut& landed) {
-    const auto from = static_cast<size_t>(cut.placement.dim());
+  bool advance(const DimSplit& split, const DimSplit& landed) {
+    const auto from = static_cast<size_t>(split.placement.dim());
     const auto to = static_cast<size_t>(landed.placement.dim());
     std::set<State> next;
     for (const State& state : states_) {
-      const Sizes left = lengths_after(state.operand[from], cut);
+      const Sizes left = lengths_after(state.operand[from], split);
       const Sizes right = lengths_after(state.result[to], landed);
       for (size_t r = 0; r < left.size(); ++r) {
         State part = state;
@@ -256,26 +257,27 @@ class Reshape {
 
 // The cuts of the operand in an order that every dim agrees with: that of the
 // mesh dims unless a dim has turns.
-std::vector<DimCut> cuts_in_order(const ViewMaker& view) {
-  std::vector<DimCut> cuts;
-  bool turned = false;
+std::vector<DimSplit> splits_in_order(const ViewMaker& view) {
+  std::vector<DimSplit> cuts;
+  bool ordered = false;
   for (int64_t d = 0; d < view.ndim(); ++d) {
     for (const int64_t m : view.cuts(d)) {
       const Placement& p = view.placements()[static_cast<size_t>(m)];
-      turned = turned || p.order() >= 0;
+      ordered = ordered || p.order() >= 0;
       cuts.push_back({m, view.mesh().size(m), p});
     }
   }
-  if (!turned) {
-    std::sort(cuts.begin(), cuts.end(), [](const DimCut& a, const DimCut& b) {
-      return a.mesh_dim < b.mesh_dim;
-    });
+  if (!ordered) {
+    std::sort(
+        cuts.begin(), cuts.end(), [](const DimSplit& a, const DimSplit& b) {
+          return a.mesh_dim < b.mesh_dim;
+        });
   }
   return cuts;
 }
 
 // Gives turns to the cuts of every dim that are not made in mesh order.
-void set_turns(
+void set_orders(
     const std::vector<int64_t>& order, int64_t ndim, Placements& placements) {
   for (int64_t d = 0; d < ndim; ++d) {
     std::vector<int64_t> cuts;
@@ -287,9 +289,9 @@ void set_turns(
     if (std::is_sorted(cuts.begin(), cuts.end())) {
       continue;
     }
-    for (size_t turn = 0; turn < cuts.size(); ++turn) {
-      Placement& p = placements[static_cast<size_t>(cuts[turn])];
-      p = p.with_order(static_cast<int64_t>(turn));
+    for (size_t position = 0; position < cuts.size(); ++position) {
+      Placement& p = placements[static_cast<size_t>(cuts[position])];
+      p = p.with_order(static_cast<int64_t>(position));
     }
   }
 }
@@ -300,16 +302,16 @@ std::optional<Placements> land_all(ViewMaker& view, const Sizes& shape) {
   Reshape reshape(view.shape(), shape);
   Placements result = view.placements();
   std::vector<int64_t> order;
-  for (const DimCut& cut : cuts_in_order(view)) {
-    const auto landed = reshape.land(cut);
+  for (const DimSplit& split : splits_in_order(view)) {
+    const auto landed = reshape.land(split);
     if (!landed) {
-      view.drop(cut.mesh_dim);
+      view.drop(split.mesh_dim);
       return std::nullopt;
     }
-    result[static_cast<size_t>(cut.mesh_dim)] = *landed;
-    order.push_back(cut.mesh_dim);
+    result[static_cast<size_t>(split.mesh_dim)] = *landed;
+    order.push_back(split.mesh_dim);
   }
-  set_turns(order, static_cast<int64_t>(shape.size()), result);
+  set_orders(order, static_cast<int64_t>(shape.size()), result);
   return result;
 }
 
@@ -426,7 +428,7 @@ ViewLayout reshape_view(
   }
   view.add(shape, *strides, *placements);
   view.local_shape_argument("size", coordinate);
-  if (has_strides && coordinate != nullptr && view.has_cuts()) {
+  if (has_strides && coordinate != nullptr && view.has_shards()) {
     add_local_strides(
         view, Layout(shape, mesh, *placements).local_shape(*coordinate),
         *coordinate);

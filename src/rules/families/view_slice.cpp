@@ -44,9 +44,9 @@ Placement ragged_or_plain(int64_t dim, std::vector<int64_t> lengths) {
 }
 
 // The only cut of a dim, as it takes part in a range.
-class RangeCut {
+class RangeSplit {
  public:
-  RangeCut(const ViewMaker& view, int64_t dim)
+  RangeSplit(const ViewMaker& view, int64_t dim)
       : dim_(dim),
         mesh_dim_(view.cuts(dim)[0]),
         parts_(view.mesh().size(mesh_dim_)),
@@ -126,9 +126,10 @@ std::vector<int64_t> identity(int64_t ndim) {
 }
 
 // The placements of a range of dim `dim`, of which the cut stays.
-Placements ranged(ViewMaker& view, const RangeCut& cut, const Placement& of) {
+Placements ranged(
+    ViewMaker& view, const RangeSplit& split, const Placement& of) {
   Placements placements = view.mapped(identity(view.ndim()));
-  placements[static_cast<size_t>(cut.mesh_dim())] = of;
+  placements[static_cast<size_t>(split.mesh_dim())] = of;
   return placements;
 }
 
@@ -162,11 +163,11 @@ std::vector<int64_t> wanted_lengths(const RuleCall& call, int64_t size) {
 
 // The lengths of the pieces at a coordinate.
 std::vector<int64_t> local_lengths(
-    const RangeCut& cut, const std::vector<int64_t>& lengths, int64_t r) {
+    const RangeSplit& split, const std::vector<int64_t>& lengths, int64_t r) {
   std::vector<int64_t> local;
   int64_t begin = 0;
   for (const int64_t length : lengths) {
-    local.push_back(cut.local({begin, length, 1}, r).count);
+    local.push_back(split.local({begin, length, 1}, r).count);
     begin += length;
   }
   return local;
@@ -182,12 +183,12 @@ bool is_one_length(const std::vector<int64_t>& lengths) {
 }
 
 // The placements of the pieces of a dim whose only cut stays, or nothing.
-std::optional<std::vector<Placement>> cut_pieces(
-    const RuleCall& call, const RangeCut& cut,
+std::optional<std::vector<Placement>> split_pieces(
+    const RuleCall& call, const RangeSplit& split,
     const std::vector<int64_t>& lengths) {
   if (!call.has_argument("split_sizes")) {
-    for (int64_t r = 0; r < cut.parts(); ++r) {
-      if (!is_one_length(local_lengths(cut, lengths, r))) {
+    for (int64_t r = 0; r < split.parts(); ++r) {
+      if (!is_one_length(local_lengths(split, lengths, r))) {
         return std::nullopt;
       }
     }
@@ -195,7 +196,7 @@ std::optional<std::vector<Placement>> cut_pieces(
   std::vector<Placement> pieces;
   int64_t begin = 0;
   for (const int64_t length : lengths) {
-    const auto piece = cut.of({begin, length, 1});
+    const auto piece = split.of({begin, length, 1});
     if (!piece) {
       return std::nullopt;
     }
@@ -223,19 +224,19 @@ ViewLayout slice_view(
 
   if (range.count == view.size(dim)) {
     view.add(shape, strides, view.mapped(identity(view.ndim())), offset);
-    if (view.is_cut(dim)) {
+    if (view.is_sharded(dim)) {
       view.local_argument("start", int64_t{0});
       view.local_argument("end", view.size(dim));
     }
     return view.take();
   }
   if (view.cuts(dim).size() == 1) {
-    const RangeCut cut(view, dim);
-    if (const auto of = cut.of(range)) {
-      view.add(shape, strides, ranged(view, cut, *of), offset);
+    const RangeSplit split(view, dim);
+    if (const auto of = split.of(range)) {
+      view.add(shape, strides, ranged(view, split, *of), offset);
       if (coordinate != nullptr) {
-        const auto m = static_cast<size_t>(cut.mesh_dim());
-        const Range local = cut.local(range, (*coordinate)[m]);
+        const auto m = static_cast<size_t>(split.mesh_dim());
+        const Range local = split.local(range, (*coordinate)[m]);
         view.local_argument("start", local.begin);
         view.local_argument("end", local.begin + local.count * local.step);
       }
@@ -258,12 +259,12 @@ ViewLayout split_view(
   const std::vector<int64_t> lengths = wanted_lengths(call, view.size(dim));
   std::optional<std::vector<Placement>> pieces;
   if (view.cuts(dim).size() == 1 && !lengths.empty()) {
-    const RangeCut cut(view, dim);
-    pieces = cut_pieces(call, cut, lengths);
+    const RangeSplit split(view, dim);
+    pieces = split_pieces(call, split, lengths);
     if (pieces && coordinate != nullptr) {
-      const auto m = static_cast<size_t>(cut.mesh_dim());
+      const auto m = static_cast<size_t>(split.mesh_dim());
       const std::vector<int64_t> local =
-          local_lengths(cut, lengths, (*coordinate)[m]);
+          local_lengths(split, lengths, (*coordinate)[m]);
       if (call.has_argument("split_sizes")) {
         view.local_argument("split_sizes", local);
       } else {
@@ -272,7 +273,7 @@ ViewLayout split_view(
     }
   }
   if (!pieces) {
-    view.drop_cuts(dim);
+    view.drop_shards(dim);
   }
   int64_t begin = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {

@@ -5,40 +5,40 @@
 
 namespace tessera::sharded_tensor::format {
 
-void ByteFieldWriter::number(const char* /*name*/, int64_t value) {
+void ByteEncoder::number(const char* /*name*/, int64_t value) {
   out_.i64(value);
 }
 
-void ByteFieldWriter::numbers(
+void ByteEncoder::numbers(
     const char* /*name*/, const std::vector<int64_t>& values) {
   out_.ints(values);
 }
 
-void ByteFieldWriter::text(const char* /*name*/, const std::string& value) {
+void ByteEncoder::text(const char* /*name*/, const std::string& value) {
   out_.string(value);
 }
 
-void ByteFieldWriter::choice(
-    const char* name, uint8_t code, const Choices& choices) {
+void ByteEncoder::choice(
+    const char* name, uint8_t code, const EnumCodec& choices) {
   choice_name(name, code, choices);
   out_.u8(code);
 }
 
-void ByteFieldWriter::count(const char* /*name*/, size_t elements) {
+void ByteEncoder::count(const char* /*name*/, size_t elements) {
   out_.u64(elements);
 }
 
-void FieldReader::fail(const std::string& problem) const {
+void Decoder::fail(const std::string& problem) const {
   TORCH_CHECK_VALUE(
       false, "deserialize ", name_of(kind_), ": ", problem, "; at ", place());
 }
 
 namespace {
 
-class ByteFieldReader final : public FieldReader {
+class ByteDecoder final : public Decoder {
  public:
-  ByteFieldReader(Kind kind, std::string_view bytes)
-      : FieldReader(kind), in_(unframe(kind, bytes), name_of(kind)) {}
+  ByteDecoder(Kind kind, std::string_view bytes)
+      : Decoder(kind), in_(unframe(kind, bytes), name_of(kind)) {}
 
   int64_t number(const char* /*name*/) override { return in_.i64(); }
   std::vector<int64_t> numbers(const char* /*name*/) override {
@@ -46,7 +46,7 @@ class ByteFieldReader final : public FieldReader {
   }
   std::string text(const char* /*name*/) override { return in_.string(); }
 
-  uint8_t choice(const char* name, const Choices& choices) override {
+  uint8_t choice(const char* name, const EnumCodec& choices) override {
     const uint8_t code = in_.u8();
     if (code >= choices.count || choices.name(code).empty()) {
       fail(c10::str(static_cast<int>(code), " is no code of ", name));
@@ -69,28 +69,28 @@ class ByteFieldReader final : public FieldReader {
 }  // namespace
 
 std::string write_value(
-    Kind kind, Format format, const std::function<void(FieldWriter&)>& write) {
+    Kind kind, Format format, const std::function<void(Encoder&)>& write) {
   if (format == Format::kText) {
-    TextFieldWriter out(kind);
+    TextEncoder out(kind);
     write(out);
     return out.take();
   }
-  ByteFieldWriter out;
+  ByteEncoder out;
   write(out);
   return frame(kind, out.take());
 }
 
 void read_value(
     Kind kind, std::string_view text,
-    const std::function<void(FieldReader&)>& read) {
-  const auto read_all = [&](FieldReader&& in) {
+    const std::function<void(Decoder&)>& read) {
+  const auto read_all = [&](Decoder&& in) {
     read(in);
     in.finish();
   };
   if (is_framed(text)) {
-    read_all(ByteFieldReader(kind, text));
+    read_all(ByteDecoder(kind, text));
   } else {
-    read_all(TextFieldReader(kind, text));
+    read_all(TextDecoder(kind, text));
   }
 }
 

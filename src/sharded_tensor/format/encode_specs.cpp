@@ -12,19 +12,19 @@ namespace {
 // A placement in bytes: its length, and "cpu" or longer.
 constexpr size_t kLeastPlacementBytes = 8;
 
-void write_spec(FieldWriter& out, const ChunkShardingSpec& spec) {
+void write_spec(Encoder& out, const ChunkShardingSpec& spec) {
   out.number("dim", spec.dim());
   out.count("placements", spec.placements().size());
   for (const RemoteDevice& placement : spec.placements()) {
-    write_fields(out, placement);
+    encode_value(out, placement);
   }
 }
 
-void write_spec(FieldWriter& out, const EnumerableShardingSpec& spec) {
+void write_spec(Encoder& out, const EnumerableShardingSpec& spec) {
   write_shards(out, spec.shards());
 }
 
-ShardingSpecPtr read_chunks(FieldReader& in) {
+ShardingSpecPtr read_chunks(Decoder& in) {
   const int64_t dim = in.number("dim");
   const size_t count = in.count("placements", kLeastPlacementBytes);
   std::vector<RemoteDevice> placements;
@@ -35,7 +35,7 @@ ShardingSpecPtr read_chunks(FieldReader& in) {
   return std::make_shared<ChunkShardingSpec>(dim, std::move(placements));
 }
 
-ShardingSpecPtr read_enumerable(FieldReader& in) {
+ShardingSpecPtr read_enumerable(Decoder& in) {
   std::vector<ShardMetadata> shards = read_shards(in);
   try {
     return std::make_shared<EnumerableShardingSpec>(std::move(shards));
@@ -44,7 +44,7 @@ ShardingSpecPtr read_enumerable(FieldReader& in) {
   }
 }
 
-void write_user_spec(FieldWriter& out, const ShardingSpec& spec) {
+void write_user_spec(Encoder& out, const ShardingSpec& spec) {
   const std::string name = spec.name();
   TORCH_CHECK_VALUE(
       !name.empty() && !is_built_in(name),
@@ -58,7 +58,7 @@ void write_user_spec(FieldWriter& out, const ShardingSpec& spec) {
   out.text("payload", payload);
 }
 
-ShardingSpecPtr read_user_spec(FieldReader& in, const std::string& name) {
+ShardingSpecPtr read_user_spec(Decoder& in, const std::string& name) {
   const std::string payload = in.text("payload");
   const SpecDecoder decode = find_spec_decoder(name);
   const std::string shown = escape(name.substr(0, 60));
@@ -84,7 +84,7 @@ ShardingSpecPtr read_user_spec(FieldReader& in, const std::string& name) {
 
 template <class Spec>
 std::string encoded(const Spec& spec) {
-  ByteFieldWriter out;
+  ByteEncoder out;
   write_spec(out, spec);
   return out.take();
 }
@@ -99,7 +99,7 @@ std::string encode_fields(const EnumerableShardingSpec& spec) {
   return encoded(spec);
 }
 
-void write_fields(FieldWriter& out, const ShardingSpec& value) {
+void encode_value(Encoder& out, const ShardingSpec& value) {
   // Not by a cast: a user's spec may be derived from one of the library.
   if (typeid(value) == typeid(ChunkShardingSpec)) {
     out.text("name", kChunkName);
@@ -112,7 +112,7 @@ void write_fields(FieldWriter& out, const ShardingSpec& value) {
   }
 }
 
-ShardingSpecPtr read_sharding_spec(FieldReader& in) {
+ShardingSpecPtr read_sharding_spec(Decoder& in) {
   const std::string name = in.text("name");
   if (name == kChunkName) {
     return read_chunks(in);

@@ -19,7 +19,7 @@ void check_ndim(size_t ndim) {
       " dims can be saved; got ", ndim);
 }
 
-std::vector<int64_t> read_dims(FieldReader& in, const char* name) {
+std::vector<int64_t> read_dims(Decoder& in, const char* name) {
   std::vector<int64_t> dims = in.numbers(name);
   if (dims.size() > kMaxDims) {
     in.fail(c10::str(name, " of ", dims.size(), " dims, more than ", kMaxDims));
@@ -29,7 +29,7 @@ std::vector<int64_t> read_dims(FieldReader& in, const char* name) {
 
 // Turns what a value's own checks say into an error with the place.
 template <class Make>
-auto checked(const FieldReader& in, const Make& make) {
+auto checked(const Decoder& in, const Make& make) {
   try {
     return make();
   } catch (const c10::Error& error) {
@@ -37,7 +37,7 @@ auto checked(const FieldReader& in, const Make& make) {
   }
 }
 
-RemoteDevice parse_device(const FieldReader& in, const std::string& text) {
+RemoteDevice parse_device(const Decoder& in, const std::string& text) {
   try {
     RemoteDevice device(text);
     if (to_string(device) == text) {
@@ -51,15 +51,15 @@ RemoteDevice parse_device(const FieldReader& in, const std::string& text) {
 
 }  // namespace
 
-void write_fields(FieldWriter& out, const RemoteDevice& value) {
+void encode_value(Encoder& out, const RemoteDevice& value) {
   out.text("device", to_string(value));
 }
 
-RemoteDevice read_remote_device(FieldReader& in) {
+RemoteDevice read_remote_device(Decoder& in) {
   return parse_device(in, in.text("device"));
 }
 
-void write_fields(FieldWriter& out, const ShardMetadata& value) {
+void encode_value(Encoder& out, const ShardMetadata& value) {
   check_shard(value);
   check_ndim(value.shard_sizes.size());
   out.numbers("offsets", value.shard_offsets);
@@ -68,7 +68,7 @@ void write_fields(FieldWriter& out, const ShardMetadata& value) {
       "placement", value.placement ? to_string(*value.placement) : kNowhere);
 }
 
-ShardMetadata read_shard_metadata(FieldReader& in) {
+ShardMetadata read_shard_metadata(Decoder& in) {
   std::vector<int64_t> offsets = read_dims(in, "offsets");
   std::vector<int64_t> sizes = read_dims(in, "sizes");
   const std::string text = in.text("placement");
@@ -82,14 +82,14 @@ ShardMetadata read_shard_metadata(FieldReader& in) {
   });
 }
 
-void write_shards(FieldWriter& out, const std::vector<ShardMetadata>& shards) {
+void write_shards(Encoder& out, const std::vector<ShardMetadata>& shards) {
   out.count("shards", shards.size());
   for (const ShardMetadata& shard : shards) {
-    write_fields(out, shard);
+    encode_value(out, shard);
   }
 }
 
-std::vector<ShardMetadata> read_shards(FieldReader& in) {
+std::vector<ShardMetadata> read_shards(Decoder& in) {
   std::vector<ShardMetadata> shards;
   const size_t count = in.count("shards", kLeastShardBytes);
   shards.reserve(count);
@@ -99,7 +99,7 @@ std::vector<ShardMetadata> read_shards(FieldReader& in) {
   return shards;
 }
 
-void write_fields(FieldWriter& out, const TensorProperties& value) {
+void encode_value(Encoder& out, const TensorProperties& value) {
   const auto code = [](auto property) {
     return static_cast<uint8_t>(property);
   };
@@ -112,7 +112,7 @@ void write_fields(FieldWriter& out, const TensorProperties& value) {
   out.choice("pin_memory", code(value.pin_memory), kFlags);
 }
 
-TensorProperties read_tensor_properties(FieldReader& in) {
+TensorProperties read_tensor_properties(Decoder& in) {
   TensorProperties value;
   value.dtype = static_cast<c10::ScalarType>(in.choice("dtype", kDtypes));
   value.layout = static_cast<c10::Layout>(in.choice("layout", kLayouts));
@@ -123,15 +123,15 @@ TensorProperties read_tensor_properties(FieldReader& in) {
   return value;
 }
 
-void write_fields(FieldWriter& out, const ShardedTensorMetadata& value) {
+void encode_value(Encoder& out, const ShardedTensorMetadata& value) {
   check_sizes("serialize", value.size);
   check_ndim(value.size.size());
   out.numbers("size", value.size);
-  write_fields(out, value.tensor_properties);
+  encode_value(out, value.tensor_properties);
   write_shards(out, value.shards_metadata);
 }
 
-ShardedTensorMetadata read_sharded_tensor_metadata(FieldReader& in) {
+ShardedTensorMetadata read_sharded_tensor_metadata(Decoder& in) {
   ShardedTensorMetadata value;
   value.size = read_dims(in, "size");
   checked(in, [&] { check_sizes("size", value.size); });
@@ -140,11 +140,11 @@ ShardedTensorMetadata read_sharded_tensor_metadata(FieldReader& in) {
   return value;
 }
 
-void write_fields(FieldWriter& out, const DevicePlacementSpec& value) {
-  write_fields(out, value.device);
+void encode_value(Encoder& out, const DevicePlacementSpec& value) {
+  encode_value(out, value.device);
 }
 
-DevicePlacementSpec read_device_placement_spec(FieldReader& in) {
+DevicePlacementSpec read_device_placement_spec(Decoder& in) {
   return read_remote_device(in);
 }
 

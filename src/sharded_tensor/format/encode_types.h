@@ -6,23 +6,23 @@
 
 namespace tessera::sharded_tensor::format {
 
-void write_fields(FieldWriter& out, const RemoteDevice& value);
-void write_fields(FieldWriter& out, const ShardMetadata& value);
-void write_fields(FieldWriter& out, const TensorProperties& value);
-void write_fields(FieldWriter& out, const ShardedTensorMetadata& value);
-void write_fields(FieldWriter& out, const DevicePlacementSpec& value);
-void write_fields(FieldWriter& out, const ShardingSpec& value);
+void encode_value(Encoder& out, const RemoteDevice& value);
+void encode_value(Encoder& out, const ShardMetadata& value);
+void encode_value(Encoder& out, const TensorProperties& value);
+void encode_value(Encoder& out, const ShardedTensorMetadata& value);
+void encode_value(Encoder& out, const DevicePlacementSpec& value);
+void encode_value(Encoder& out, const ShardingSpec& value);
 
-RemoteDevice read_remote_device(FieldReader& in);
-ShardMetadata read_shard_metadata(FieldReader& in);
-TensorProperties read_tensor_properties(FieldReader& in);
-ShardedTensorMetadata read_sharded_tensor_metadata(FieldReader& in);
-DevicePlacementSpec read_device_placement_spec(FieldReader& in);
-ShardingSpecPtr read_sharding_spec(FieldReader& in);
+RemoteDevice read_remote_device(Decoder& in);
+ShardMetadata read_shard_metadata(Decoder& in);
+TensorProperties read_tensor_properties(Decoder& in);
+ShardedTensorMetadata read_sharded_tensor_metadata(Decoder& in);
+DevicePlacementSpec read_device_placement_spec(Decoder& in);
+ShardingSpecPtr read_sharding_spec(Decoder& in);
 
 /// A count and that many shards.
-void write_shards(FieldWriter& out, const std::vector<ShardMetadata>& shards);
-std::vector<ShardMetadata> read_shards(FieldReader& in);
+void write_shards(Encoder& out, const std::vector<ShardMetadata>& shards);
+std::vector<ShardMetadata> read_shards(Decoder& in);
 
 /// Returns the payload of a spec of the library, its name apart.
 std::string encode_fields(const ChunkShardingSpec& spec);

@@ -10,16 +10,16 @@ namespace {
 
 template <class T>
 std::string write_as(Kind kind, const T& value, Format format) {
-  return format::write_value(kind, format, [&](format::FieldWriter& out) {
-    format::write_fields(out, value);
+  return format::write_value(kind, format, [&](format::Encoder& out) {
+    format::encode_value(out, value);
   });
 }
 
 template <class T>
-T read_as(Kind kind, std::string_view text, T (*read)(format::FieldReader&)) {
+T read_as(Kind kind, std::string_view text, T (*read)(format::Decoder&)) {
   std::optional<T> value;
   format::read_value(
-      kind, text, [&](format::FieldReader& in) { value.emplace(read(in)); });
+      kind, text, [&](format::Decoder& in) { value.emplace(read(in)); });
   return *std::move(value);
 }
 

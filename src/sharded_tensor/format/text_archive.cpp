@@ -45,7 +45,7 @@ std::optional<std::string> unescape(std::string_view text) {
 }  // namespace
 
 std::string choice_name(
-    const char* name, uint8_t code, const Choices& choices) {
+    const char* name, uint8_t code, const EnumCodec& choices) {
   std::string word = code < choices.count ? choices.name(code) : std::string();
   TORCH_CHECK_VALUE(
       !word.empty(), "serialize: ", static_cast<int>(code), " is no code of ",
@@ -53,36 +53,36 @@ std::string choice_name(
   return word;
 }
 
-TextFieldWriter::TextFieldWriter(Kind kind) : out_(first_line(kind) + '\n') {}
+TextEncoder::TextEncoder(Kind kind) : out_(first_line(kind) + '\n') {}
 
-void TextFieldWriter::line(std::string_view name, std::string_view value) {
+void TextEncoder::line(std::string_view name, std::string_view value) {
   out_.append(name).append(" ").append(value).append("\n");
 }
 
-void TextFieldWriter::number(const char* name, int64_t value) {
+void TextEncoder::number(const char* name, int64_t value) {
   line(name, std::to_string(value));
 }
 
-void TextFieldWriter::numbers(
+void TextEncoder::numbers(
     const char* name, const std::vector<int64_t>& values) {
   line(name, shape_to_string(values));
 }
 
-void TextFieldWriter::text(const char* name, const std::string& value) {
+void TextEncoder::text(const char* name, const std::string& value) {
   line(name, escape(value));
 }
 
-void TextFieldWriter::choice(
-    const char* name, uint8_t code, const Choices& choices) {
+void TextEncoder::choice(
+    const char* name, uint8_t code, const EnumCodec& choices) {
   line(name, choice_name(name, code, choices));
 }
 
-void TextFieldWriter::count(const char* name, size_t elements) {
+void TextEncoder::count(const char* name, size_t elements) {
   line(name, std::to_string(elements));
 }
 
-TextFieldReader::TextFieldReader(Kind kind, std::string_view text)
-    : FieldReader(kind), left_(text) {
+TextDecoder::TextDecoder(Kind kind, std::string_view text)
+    : Decoder(kind), left_(text) {
   const std::string wanted = first_line(kind);
   const std::string_view found = take_line();
   if (found != wanted) {
@@ -90,7 +90,7 @@ TextFieldReader::TextFieldReader(Kind kind, std::string_view text)
   }
 }
 
-std::string_view TextFieldReader::take_line() {
+std::string_view TextDecoder::take_line() {
   ++line_;
   const size_t end = left_.find('\n');
   if (end == std::string_view::npos) {
@@ -101,7 +101,7 @@ std::string_view TextFieldReader::take_line() {
   return line;
 }
 
-std::string_view TextFieldReader::take_value(const char* name) {
+std::string_view TextDecoder::take_value(const char* name) {
   const std::string start = std::string(name) + ' ';
   const std::string_view line = take_line();
   if (!line.starts_with(start)) {
@@ -110,7 +110,7 @@ std::string_view TextFieldReader::take_value(const char* name) {
   return line.substr(start.size());
 }
 
-int64_t TextFieldReader::parse_number(std::string_view digits) const {
+int64_t TextDecoder::parse_number(std::string_view digits) const {
   int64_t value = 0;
   const auto [end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), value);
@@ -120,11 +120,11 @@ int64_t TextFieldReader::parse_number(std::string_view digits) const {
   return value;
 }
 
-int64_t TextFieldReader::number(const char* name) {
+int64_t TextDecoder::number(const char* name) {
   return parse_number(take_value(name));
 }
 
-std::vector<int64_t> TextFieldReader::numbers(const char* name) {
+std::vector<int64_t> TextDecoder::numbers(const char* name) {
   const std::string_view value = take_value(name);
   if (!value.starts_with('[') || !value.ends_with(']') || value.size() < 2) {
     fail("expected a list like [2, 3], found " + quoted(value));
@@ -145,7 +145,7 @@ std::vector<int64_t> TextFieldReader::numbers(const char* name) {
   return result;
 }
 
-std::string TextFieldReader::text(const char* name) {
+std::string TextDecoder::text(const char* name) {
   const std::string_view value = take_value(name);
   auto result = unescape(value);
   if (!result) {
@@ -156,7 +156,7 @@ std::string TextFieldReader::text(const char* name) {
   return *std::move(result);
 }
 
-uint8_t TextFieldReader::choice(const char* name, const Choices& choices) {
+uint8_t TextDecoder::choice(const char* name, const EnumCodec& choices) {
   const std::string_view value = take_value(name);
   for (uint8_t code = 0; code < choices.count; ++code) {
     if (!value.empty() && choices.name(code) == value) {
@@ -166,7 +166,7 @@ uint8_t TextFieldReader::choice(const char* name, const Choices& choices) {
   fail(c10::str("expected a ", name, ", found ", quoted(value)));
 }
 
-size_t TextFieldReader::count(const char* name, size_t least_bytes) {
+size_t TextDecoder::count(const char* name, size_t least_bytes) {
   const int64_t elements = number(name);
   if (elements < 0 ||
       static_cast<size_t>(elements) > left_.size() / least_bytes) {
@@ -177,14 +177,14 @@ size_t TextFieldReader::count(const char* name, size_t least_bytes) {
   return static_cast<size_t>(elements);
 }
 
-void TextFieldReader::finish() {
+void TextDecoder::finish() {
   if (!left_.empty()) {
     ++line_;
     fail("expected the end, found " + quoted(left_));
   }
 }
 
-std::string TextFieldReader::place() const {
+std::string TextDecoder::place() const {
   return c10::str("line ", line_);
 }
 

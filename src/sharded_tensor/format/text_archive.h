@@ -7,15 +7,17 @@
 namespace tessera::sharded_tensor::format {
 
 /// Returns the word of a code; throws for one that means nothing.
-std::string choice_name(const char* name, uint8_t code, const Choices& choices);
+std::string choice_name(
+    const char* name, uint8_t code, const EnumCodec& choices);
 
-class TextFieldWriter final : public FieldWriter {
+class TextEncoder final : public Encoder {
  public:
-  explicit TextFieldWriter(Kind kind);
+  explicit TextEncoder(Kind kind);
   void number(const char* name, int64_t value) override;
   void numbers(const char* name, const std::vector<int64_t>& values) override;
   void text(const char* name, const std::string& value) override;
-  void choice(const char* name, uint8_t code, const Choices& choices) override;
+  void choice(
+      const char* name, uint8_t code, const EnumCodec& choices) override;
   void count(const char* name, size_t elements) override;
   std::string take() { return std::move(out_); }
 
@@ -24,13 +26,13 @@ class TextFieldWriter final : public FieldWriter {
   std::string out_;
 };
 
-class TextFieldReader final : public FieldReader {
+class TextDecoder final : public Decoder {
  public:
-  TextFieldReader(Kind kind, std::string_view text);
+  TextDecoder(Kind kind, std::string_view text);
   int64_t number(const char* name) override;
   std::vector<int64_t> numbers(const char* name) override;
   std::string text(const char* name) override;
-  uint8_t choice(const char* name, const Choices& choices) override;
+  uint8_t choice(const char* name, const EnumCodec& choices) override;
   size_t count(const char* name, size_t least_bytes) override;
   void finish() override;
   std::string place() const override;

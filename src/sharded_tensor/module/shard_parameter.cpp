@@ -69,14 +69,14 @@ void carry_out(
   convert_in_place(
       call, plan.parameter, plan.mesh, plan.placements,
       [&](const at::Tensor& value, const DTensorSpec& spec) {
-        const ShardedTensor cut = plan.state->spec->shard(
+        const ShardedTensor sharded = plan.state->spec->shard(
             value.detach().resolve_conj().resolve_neg(), src_rank,
             *plan.state->group);
         if (!spec.has_shard()) {
           return at::empty(
               {0}, value.options().device(plan.mesh.device_type()));
         }
-        const at::Tensor local = cut.local_tensor();
+        const at::Tensor local = sharded.local_tensor();
         TORCH_CHECK_VALUE(
             local.sizes() == spec.local_shape(), call, ", rank ", rank(), ": ",
             to_string(*plan.state->spec), " made a shard of sizes ",

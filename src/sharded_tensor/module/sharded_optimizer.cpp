@@ -41,7 +41,7 @@ NamedParams named_params_with_sharded_tensor(
     const torch::nn::Module& module, const std::string& prefix, bool recurse) {
   NamedParams params;
   std::set<const void*> seen;
-  detail::for_each_holder(
+  detail::for_each_tensor_member(
       module, prefix, recurse,
       [&](const std::string& path, const ShardedTensorHolder& holder) {
         for (const auto& [name, member] : holder.sharded_tensors()) {

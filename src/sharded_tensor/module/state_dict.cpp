@@ -18,7 +18,7 @@ using sharded_tensor::ShardedTensor;
 using sharded_tensor::ShardedTensorHolder;
 using torch::nn::Module;
 
-void for_each_holder(
+void for_each_tensor_member(
     const Module& module, const std::string& prefix, bool recurse,
     const std::function<void(const std::string&, const ShardedTensorHolder&)>&
         f) {
@@ -72,7 +72,7 @@ void ShardedTensorHolder::register_sharded_tensor(
 std::map<std::string, ShardedTensor> state_dict(
     const Module& module, const std::string& prefix) {
   std::map<std::string, ShardedTensor> dict;
-  detail::for_each_holder(
+  detail::for_each_tensor_member(
       module, prefix, /*recurse=*/true,
       [&](const std::string& path, const ShardedTensorHolder& holder) {
         for (const auto& [name, member] : holder.sharded_tensors()) {
@@ -88,7 +88,7 @@ std::vector<std::string> load_state_dict(
     Module& module, const std::map<std::string, ShardedTensor>& from,
     const std::string& prefix) {
   std::map<std::string, ShardedTensor> left = from;
-  detail::for_each_holder(
+  detail::for_each_tensor_member(
       module, prefix, /*recurse=*/true,
       [&](const std::string& path, const ShardedTensorHolder& holder) {
         for (const auto& [name, member] : holder.sharded_tensors()) {

@@ -10,7 +10,7 @@ namespace tessera::detail {
 
 /// Calls `f` with the path of each module that is a holder, the module itself
 /// first.
-void for_each_holder(
+void for_each_tensor_member(
     const torch::nn::Module& module, const std::string& prefix, bool recurse,
     const std::function<void(
         const std::string&, const sharded_tensor::ShardedTensorHolder&)>& f);

@@ -14,9 +14,9 @@ using sharded_tensor::Value;
 namespace {
 
 // The arguments of one call, by place.
-class Given {
+class ArgumentReader {
  public:
-  Given(const char* op, const Values& arguments)
+  ArgumentReader(const char* op, const Values& arguments)
       : op_(op), arguments_(arguments) {}
 
   const ShardedTensor& sharded(size_t i) const {
@@ -73,64 +73,64 @@ class Given {
 };
 
 Values run_detach(const Values& arguments) {
-  const Given given("detach", arguments);
+  const ArgumentReader given("detach", arguments);
   return {map_shards(
       given.sharded(0), [](const at::Tensor& t) { return t.detach(); })};
 }
 
 Values run_copy(const Values& arguments) {
-  const Given given("copy_", arguments);
+  const ArgumentReader given("copy_", arguments);
   return {copy_shards(given.sharded(0), given.sharded(1))};
 }
 
 Values run_equal(const Values& arguments) {
-  const Given given("equal", arguments);
+  const ArgumentReader given("equal", arguments);
   return {c10::IValue(all_equal(given.sharded(0), given.sharded(1)))};
 }
 
 Values run_allclose(const Values& arguments) {
-  const Given given("allclose", arguments);
+  const ArgumentReader given("allclose", arguments);
   return {c10::IValue(all_close(
       given.sharded(0), given.sharded(1),
       {given.number(2, 1e-5), given.number(3, 1e-8), given.flag(4, false)}))};
 }
 
 Values run_dropout(const Values& arguments) {
-  const Given given("dropout", arguments);
+  const ArgumentReader given("dropout", arguments);
   return {
       drop_out(given.sharded(0), given.number(1, 0.5), given.flag(2, true))};
 }
 
 Values run_linear(const Values& arguments) {
-  const Given given("linear", arguments);
+  const ArgumentReader given("linear", arguments);
   return {linear_on_mesh(given.value(0), given.sharded(1), given.value(2))};
 }
 
 Values run_bmm(const Values& arguments) {
-  const Given given("bmm", arguments);
+  const ArgumentReader given("bmm", arguments);
   return {bmm_on_mesh(given.sharded(0), given.sharded(1))};
 }
 
 Values run_transpose(const Values& arguments) {
-  const Given given("transpose", arguments);
+  const ArgumentReader given("transpose", arguments);
   return {
       transpose_on_mesh(given.sharded(0), given.integer(1), given.integer(2))};
 }
 
 Values run_view(const Values& arguments) {
-  const Given given("view", arguments);
+  const ArgumentReader given("view", arguments);
   return {view_on_mesh(given.sharded(0), given.integers(1))};
 }
 
 Values run_chunk(const Values& arguments) {
-  const Given given("chunk", arguments);
+  const ArgumentReader given("chunk", arguments);
   return chunk_on_mesh(given.sharded(0), given.integer(1), given.integer(2, 0));
 }
 
 }  // namespace
 
-LibraryOp find_library_op(const std::string& op) {
-  static const std::unordered_map<std::string, LibraryOp> ops = {
+BuiltinOp find_builtin_op(const std::string& op) {
+  static const std::unordered_map<std::string, BuiltinOp> ops = {
       {"aten::detach", run_detach},   {"aten::copy_", run_copy},
       {"aten::equal", run_equal},     {"aten::allclose", run_allclose},
       {"aten::dropout", run_dropout}, {"aten::linear", run_linear},

@@ -27,9 +27,9 @@ sharded_tensor::ShardedTensor only_result(
     const std::string& op, const Values& results);
 
 /// An operator whose result is cut, or made, in a way of its own.
-using LibraryOp = Values (*)(const Values& arguments);
+using BuiltinOp = Values (*)(const Values& arguments);
 /// Returns it, or nullptr where the general ways serve.
-LibraryOp find_library_op(const std::string& op);
+BuiltinOp find_builtin_op(const std::string& op);
 
 /// Tells whether the shards of all sharded arguments lie alike and the plain
 /// ones fit into their global shape.
@@ -51,7 +51,7 @@ c10::IValue on_mesh(
 /// Returns a tensor with placements as a sharded tensor of the group of `like`,
 /// cut by `placements` on its mesh: chunks over the same places where `like` is
 /// cut into chunks.
-sharded_tensor::ShardedTensor recut_like(
+sharded_tensor::ShardedTensor resharded_like(
     const at::Tensor& tensor, const Placements& placements,
     const sharded_tensor::ShardedTensor& like);
 
@@ -68,7 +68,7 @@ inline bool is_written(const c10::Argument& result) {
   return result.alias_info() != nullptr && result.alias_info()->isWrite();
 }
 
-// What find_library_op() knows, by file.
+// What find_builtin_op() knows, by file.
 
 sharded_tensor::ShardedTensor copy_shards(
     const sharded_tensor::ShardedTensor& to,

@@ -133,8 +133,8 @@ void check_written(const BoundCall& call, const Values& arguments) {
   }
 }
 
-Values run_library(const std::string& op, const Values& arguments) {
-  if (const LibraryOp own = find_library_op(with_namespace(op))) {
+Values run_builtin(const std::string& op, const Values& arguments) {
+  if (const BuiltinOp own = find_builtin_op(with_namespace(op))) {
     return own(arguments);
   }
   const BoundCall call = bind(op, arguments);
@@ -227,7 +227,7 @@ std::vector<Value> dispatch(
   if (auto results = detail::run_user_op(op, arguments)) {
     return *std::move(results);
   }
-  return detail::run_library(op, arguments);
+  return detail::run_builtin(op, arguments);
 }
 
 ShardedTensor dispatch_one(

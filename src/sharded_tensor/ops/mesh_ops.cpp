@@ -18,7 +18,7 @@ using sharded_tensor::Value;
 namespace {
 
 // The same placement for a dim of another size.
-Placement cut_again(const Placement& p, int64_t dim) {
+Placement sharded_again(const Placement& p, int64_t dim) {
   return p.kind() == Placement::Kind::kRaggedShard ? tessera::Shard(dim)
                                                    : p.with_dim(dim);
 }
@@ -73,13 +73,13 @@ ShardedTensor linear_on_mesh(
   const auto b = optional_tensor(on_mesh("linear", bias, mesh, group));
   const ImplicitReplication plain_is_replicated;
   const at::Tensor result = at::linear(input, w, b);
-  Placements cut = placements(w);
-  for (Placement& p : cut) {
+  Placements target = placements(w);
+  for (Placement& p : target) {
     if (p.is_shard()) {
-      p = p.dim() == 0 ? p.with_dim(dims_of(x) - 1) : cut_again(p, 0);
+      p = p.dim() == 0 ? p.with_dim(dims_of(x) - 1) : sharded_again(p, 0);
     }
   }
-  return recut_like(result, cut, weight);
+  return resharded_like(result, target, weight);
 }
 
 ShardedTensor bmm_on_mesh(const ShardedTensor& a, const ShardedTensor& b) {
@@ -99,7 +99,7 @@ ShardedTensor bmm_on_mesh(const ShardedTensor& a, const ShardedTensor& b) {
       placements(x) == placements(y), "bmm, rank ", rank(),
       ": the batches must be cut alike; got ", to_string(a.sharding_spec()),
       " and ", to_string(b.sharding_spec()), "; reshard() one of them first");
-  return recut_like(at::bmm(x, y), placements(x), a);
+  return resharded_like(at::bmm(x, y), placements(x), a);
 }
 
 ShardedTensor transpose_on_mesh(
@@ -107,21 +107,21 @@ ShardedTensor transpose_on_mesh(
   const int64_t a = c10::maybe_wrap_dim(dim0, t.dim());
   const int64_t b = c10::maybe_wrap_dim(dim1, t.dim());
   const at::Tensor tensor = to_dtensor(t);
-  Placements cut = placements(tensor);
-  for (Placement& p : cut) {
+  Placements target = placements(tensor);
+  for (Placement& p : target) {
     if (p.is_shard() && (p.dim() == a || p.dim() == b)) {
       p = p.with_dim(p.dim() == a ? b : a);
     }
   }
-  return recut_like(tensor.transpose(a, b), cut, t);
+  return resharded_like(tensor.transpose(a, b), target, t);
 }
 
 ShardedTensor view_on_mesh(
     const ShardedTensor& t, const std::vector<int64_t>& sizes) {
   const auto to = at::infer_size_dv(sizes, t.numel());
   const at::Tensor tensor = to_dtensor(t);
-  Placements cut = placements(tensor);
-  for (Placement& p : cut) {
+  Placements target = placements(tensor);
+  for (Placement& p : target) {
     if (!p.is_shard()) {
       continue;
     }
@@ -132,7 +132,7 @@ ShardedTensor view_on_mesh(
         base::join(sizes, ", "), "]; reshard() along another dim first");
     p = p.with_dim(*dim);
   }
-  return recut_like(tensor.reshape(to), cut, t);
+  return resharded_like(tensor.reshape(to), target, t);
 }
 
 Values chunk_on_mesh(const ShardedTensor& t, int64_t chunks, int64_t dim) {
@@ -141,15 +141,15 @@ Values chunk_on_mesh(const ShardedTensor& t, int64_t chunks, int64_t dim) {
       chunks);
   const int64_t along = c10::maybe_wrap_dim(dim, t.dim());
   const at::Tensor tensor = to_dtensor(t);
-  Placements cut = placements(tensor);
-  for (Placement& p : cut) {
+  Placements target = placements(tensor);
+  for (Placement& p : target) {
     if (p.is_shard(along)) {
-      p = cut_again(p, along);
+      p = sharded_again(p, along);
     }
   }
   Values parts;
   for (const at::Tensor& part : at::chunk(tensor, chunks, along)) {
-    parts.emplace_back(recut_like(part, cut, t));
+    parts.emplace_back(resharded_like(part, target, t));
   }
   return parts;
 }

@@ -64,7 +64,7 @@ at::Tensor part_of(
   return part;
 }
 
-bool cut_alike(const BoxLayout& a, const BoxLayout& b) {
+bool sharded_alike(const BoxLayout& a, const BoxLayout& b) {
   if (a == b) {
     return true;
   }
@@ -90,11 +90,11 @@ const at::Tensor& shard_at(
   auto equal_before = std::count(
       boxes.begin(), boxes.begin() + static_cast<int64_t>(k), boxes[k]);
   const std::vector<Box> own = tensor.state()->layout->boxes(rank());
-  size_t place = 0;
-  while (own.at(place) != boxes[k] || equal_before-- > 0) {
-    ++place;
+  size_t index = 0;
+  while (own.at(index) != boxes[k] || equal_before-- > 0) {
+    ++index;
   }
-  return tensor.local_shards()[place].tensor;
+  return tensor.local_shards()[index].tensor;
 }
 
 // Calls the operator with sharded(tensor) for the sharded arguments and
@@ -167,7 +167,7 @@ bool fits_boxes(const BoundCall& call, const Values& arguments) {
   const BoxLayout& layout = *first.state()->layout;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (const ShardedTensor* tensor = sharded_in(arguments[i])) {
-      if (!cut_alike(*tensor->state()->layout, layout)) {
+      if (!sharded_alike(*tensor->state()->layout, layout)) {
         return false;
       }
       continue;

@@ -37,7 +37,8 @@ std::vector<at::Tensor> local_of(const at::Tensor& tensor) {
 }
 
 // The tensor with the cut of a sharded one: it is on that mesh already.
-ShardedTensor cut_like(const at::Tensor& tensor, const ShardedTensor& like) {
+ShardedTensor sharded_like(
+    const at::Tensor& tensor, const ShardedTensor& like) {
   const at::Tensor reference = to_dtensor(like);
   const at::Tensor moved = redistribute(tensor, placements(reference));
   if (like.state()->dtensor.defined()) {
@@ -96,7 +97,7 @@ Value result_of(const c10::IValue& value, const ShardedTensor& first) {
       return value;
     }
     if (tensor.sizes() == at::IntArrayRef(first.sizes())) {
-      return cut_like(tensor, first);
+      return sharded_like(tensor, first);
     }
     return c10::IValue(plain_of(tensor, first.process_group()));
   }
@@ -140,7 +141,7 @@ c10::IValue on_mesh(
       Placements(static_cast<size_t>(mesh.ndim())));
 }
 
-ShardedTensor recut_like(
+ShardedTensor resharded_like(
     const at::Tensor& tensor, const Placements& placements,
     const ShardedTensor& like) {
   const at::Tensor moved = redistribute(tensor, placements);

@@ -23,7 +23,7 @@ RankRows::RankRows(
     std::vector<int64_t> counts)
     : mesh_(group_mesh(device_type, group)),
       counts_(std::move(counts)),
-      place_(group.rank()) {}
+      group_rank_(group.rank()) {}
 
 int64_t RankRows::total() const {
   return c10::sum_integers(counts_);
@@ -31,7 +31,8 @@ int64_t RankRows::total() const {
 
 int64_t RankRows::before() const {
   return c10::sum_integers(
-      counts_.begin(), counts_.begin() + static_cast<std::ptrdiff_t>(place_));
+      counts_.begin(),
+      counts_.begin() + static_cast<std::ptrdiff_t>(group_rank_));
 }
 
 at::Tensor RankRows::gathered(

@@ -33,7 +33,7 @@ class RankRows {
  private:
   DeviceMesh mesh_;
   std::vector<int64_t> counts_;
-  int64_t place_;
+  int64_t group_rank_;
 };
 
 /// What a look-up is told about its table.

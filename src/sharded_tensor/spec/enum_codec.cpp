@@ -48,11 +48,11 @@ std::string memory_format_name(uint8_t code) {
 
 }  // namespace
 
-const Choices kFlags{2, flag_name};
-const Choices kDtypes{
+const EnumCodec kFlags{2, flag_name};
+const EnumCodec kDtypes{
     static_cast<uint8_t>(c10::ScalarType::NumOptions), known_dtype_name};
-const Choices kLayouts{
+const EnumCodec kLayouts{
     static_cast<uint8_t>(c10::Layout::NumOptions), layout_name};
-const Choices kMemoryFormats{3, memory_format_name};
+const EnumCodec kMemoryFormats{3, memory_format_name};
 
 }  // namespace tessera::sharded_tensor::format

@@ -12,18 +12,18 @@ namespace tessera::sharded_tensor::format {
 
 /// Codes 0 .. count - 1; name() returns the word of one, or nothing where the
 /// code has no meaning.
-struct Choices {
+struct EnumCodec {
   uint8_t count;
   std::string (*name)(uint8_t code);
 };
 
 /// false, true.
-extern const Choices kFlags;
+extern const EnumCodec kFlags;
 /// Every dtype, by LibTorch's number: f32, i64, ...
-extern const Choices kDtypes;
+extern const EnumCodec kDtypes;
 /// Every layout, by LibTorch's number: strided, sparse, ...
-extern const Choices kLayouts;
+extern const EnumCodec kLayouts;
 /// The memory formats of MemFormatEncoding.
-extern const Choices kMemoryFormats;
+extern const EnumCodec kMemoryFormats;
 
 }  // namespace tessera::sharded_tensor::format

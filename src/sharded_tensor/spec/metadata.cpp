@@ -104,9 +104,9 @@ std::string to_string(const ShardMetadata& metadata) {
 }
 
 std::string to_string(const TensorProperties& properties) {
-  const auto word = [](const format::Choices& choices, auto value) {
+  const auto word = [](const format::EnumCodec& codec, auto value) {
     const auto code = static_cast<uint8_t>(value);
-    std::string name = code < choices.count ? choices.name(code) : "";
+    std::string name = code < codec.count ? codec.name(code) : "";
     return name.empty() ? "?" + std::to_string(code) : name;
   };
   const bool has_code =

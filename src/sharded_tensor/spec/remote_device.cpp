@@ -45,9 +45,9 @@ std::optional<int64_t> parse_rank(std::string_view owner) {
   int64_t rank = 0;
   const auto [end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-  const bool whole =
+  const bool exact =
       error == std::errc() && end == digits.data() + digits.size();
-  return whole && digits[0] != '-' ? std::optional(rank) : std::nullopt;
+  return exact && digits[0] != '-' ? std::optional(rank) : std::nullopt;
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ ShardedTensor filled(
     const char* call, const ShardingSpec& spec,
     const std::vector<int64_t>& sizes, const ShardedTensorOptions& options,
     F fill) {
-  return ShardedTensor(
-      detail::made(call, options.init_remote, detail::all_ranks(), [&] {
+  return ShardedTensor(detail::create_published(
+      call, options.init_remote, detail::all_ranks(), [&] {
         auto state = detail::new_state(spec, sizes, options, call);
         const at::NoGradGuard no_grad;
         fill(ShardedTensor(state));

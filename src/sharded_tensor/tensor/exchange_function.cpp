@@ -24,8 +24,8 @@ at::Tensor zeros_of(const Tile& tile, at::ScalarType dtype) {
       at::TensorOptions(dtype).device(c10::Device(tile.device)));
 }
 
-struct MoveBackward final : torch::autograd::Node {
-  MoveBackward(
+struct ExchangeBackward final : torch::autograd::Node {
+  ExchangeBackward(
       const BoxLayout& from, const BoxLayout& to, Communicator in,
       at::ScalarType of)
       : source(from), target(to), group(std::move(in)), dtype(of) {}
@@ -40,7 +40,7 @@ struct MoveBackward final : torch::autograd::Node {
       }
     }
     back.anchor = at::empty({0}, at::TensorOptions(dtype));
-    Shards moved = move_shards(back, target, source, group);
+    Shards moved = exchange_shards(back, target, source, group);
     moved.tensors.push_back(moved.anchor);
     return std::move(moved.tensors);
   }
@@ -53,7 +53,7 @@ struct MoveBackward final : torch::autograd::Node {
 
 }  // namespace
 
-Shards move_shards(
+Shards exchange_shards(
     const Shards& shards, const BoxLayout& source, const BoxLayout& target,
     const Communicator& group) {
   const at::ScalarType dtype = shards.anchor.scalar_type();
@@ -79,7 +79,7 @@ Shards move_shards(
     outputs.push_back(tensor);
   }
   outputs.push_back(result.anchor);
-  auto node = make_node<MoveBackward>(source, target, group, dtype);
+  auto node = make_node<ExchangeBackward>(source, target, group, dtype);
   node->set_next_edges(torch::autograd::collect_next_edges(inputs));
   torch::autograd::set_history(outputs, node);
   return result;

@@ -19,7 +19,7 @@ struct Shards {
 /// Returns the shards of `target`, given those of `source`: exchange_boxes()
 /// with a derivative, which is the exchange back. Where a rank records it, all
 /// do: every rank must then run backward through its shards or its anchor.
-Shards move_shards(
+Shards exchange_shards(
     const Shards& shards, const BoxLayout& source, const BoxLayout& target,
     const Communicator& group);
 

@@ -261,8 +261,8 @@ ShardedTensor init_from_local_shards(
     const ShardedTensorOptions& options) {
   constexpr const char* kCall = "init_from_local_shards";
   const detail::CallCause cause(kCall);
-  return ShardedTensor(
-      detail::made(kCall, options.init_remote, options.process_group, [&] {
+  return ShardedTensor(detail::create_published(
+      kCall, options.init_remote, options.process_group, [&] {
         return exchanged_state(
             local_shards, sizes, options.process_group, kCall);
       }));
@@ -273,8 +273,8 @@ ShardedTensor init_from_local_shards(
     const ShardedTensorOptions& options) {
   constexpr const char* kCall = "init_from_local_shards";
   const detail::CallCause cause(kCall);
-  return ShardedTensor(
-      detail::made(kCall, options.init_remote, options.process_group, [&] {
+  return ShardedTensor(detail::create_published(
+      kCall, options.init_remote, options.process_group, [&] {
         return counted_state(local_shards, options.process_group, kCall);
       }));
 }
@@ -283,8 +283,8 @@ ShardedTensor init_from_local_shards_and_global_metadata(
     std::vector<Shard> local_shards, const ShardedTensorMetadata& metadata,
     const ShardedTensorOptions& options, ShardingSpecPtr spec) {
   constexpr const char* kCall = "init_from_local_shards_and_global_metadata";
-  return ShardedTensor(
-      detail::made(kCall, options.init_remote, detail::all_ranks(), [&] {
+  return ShardedTensor(detail::create_published(
+      kCall, options.init_remote, detail::all_ranks(), [&] {
         TORCH_CHECK_VALUE(
             !metadata.shards_metadata.empty(), kCall, ", rank ", rank(),
             ": the metadata list no shards");
@@ -307,8 +307,8 @@ ShardedTensor init_from_local_tensor(
     const at::Tensor& tensor, const ShardingSpec& spec,
     const std::vector<int64_t>& sizes, const ShardedTensorOptions& options) {
   constexpr const char* kCall = "init_from_local_tensor";
-  return ShardedTensor(
-      detail::made(kCall, options.init_remote, detail::all_ranks(), [&] {
+  return ShardedTensor(detail::create_published(
+      kCall, options.init_remote, detail::all_ranks(), [&] {
         TORCH_CHECK_VALUE(
             tensor.defined() && tensor.is_contiguous(), kCall, ", rank ",
             rank(), ": the tensor must be contiguous");

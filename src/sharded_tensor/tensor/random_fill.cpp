@@ -18,14 +18,14 @@ void fill_random(
       call, ", rank ", rank(), ": the dtype must be floating point; got ",
       tensor.dtype());
   RandomCounters& counters = *init().random_counters();
-  const Draw draw = generator && generator->defined()
-                        ? counters.next(*generator)
-                        : counters.next();
-  const PhiloxKey key = key_of(draw);
+  const RandomOffset offset = generator && generator->defined()
+                                  ? counters.next(*generator)
+                                  : counters.next();
+  const PhiloxKey key = key_of(offset);
   for (const sharded_tensor::Shard& shard : tensor.local_shards()) {
-    const Extent extent(tensor.sizes(), shard.metadata.box());
+    const GlobalIndexRanges ranges(tensor.sizes(), shard.metadata.box());
     shard.tensor.copy_(draw_values(
-        extent, tensor.dtype(), shard.tensor.device(), distribution, key));
+        ranges, tensor.dtype(), shard.tensor.device(), distribution, key));
   }
 }
 

@@ -69,7 +69,7 @@ class RemoteEntry {
   uint64_t id_;
 };
 
-StatePtr made(
+StatePtr create_published(
     const char* call, bool init_remote,
     const sharded_tensor::ProcessGroup& makers,
     const std::function<StatePtr()>& make) {

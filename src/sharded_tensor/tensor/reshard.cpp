@@ -20,7 +20,7 @@ namespace {
 
 // The whole tensor on one rank, on the kind of device that all shards are on,
 // so that data do not travel through the CPU.
-BoxLayout whole_on(int64_t rank, const BoxLayout& shards) {
+BoxLayout unsharded_on(int64_t rank, const BoxLayout& shards) {
   const auto kinds = detail::device_kinds(shards.tiles());
   const std::string device = kinds.size() == 1 ? *kinds.begin() : "cpu";
   return BoxLayout(shards.shape(), {Tile{whole(shards.shape()), rank, device}});
@@ -69,7 +69,7 @@ void check_output(
 }
 
 // A state cut by another spec, without shards yet.
-detail::StatePtr recut(
+detail::StatePtr resharded_state(
     const detail::ShardedTensorState& state, const ShardingSpec& spec,
     const char* call) {
   return detail::make_state(
@@ -100,7 +100,7 @@ void move_into(
   get_or_create_logger().debug([&] {
     return "reshard " + to_string(*source.spec) + " -> " + to_string(*to.spec);
   });
-  detail::Shards moved = detail::move_shards(
+  detail::Shards moved = detail::exchange_shards(
       {detail::local_tensors(source), source.anchor}, *source.layout,
       *to.layout, source.group->communicator());
   detail::set_local_tensors(to, moved.tensors);
@@ -108,12 +108,12 @@ void move_into(
   set_leaf(to, in_place);
 }
 
-detail::StatePtr agreed_recut(
+detail::StatePtr agreed_resharded_state(
     const detail::ShardedTensorState& state, const ShardingSpec& spec) {
   detail::Agreement agreement("reshard", *state.group);
   detail::StatePtr target;
   agreement.check([&] {
-    target = recut(state, spec, "reshard");
+    target = resharded_state(state, spec, "reshard");
     detail::check_data("reshard", *state.layout, *target->layout);
     agreement.equal(
         "grad mode", at::GradMode::is_enabled() ? "enabled" : "disabled");
@@ -144,7 +144,7 @@ void ShardedTensor::gather(
   const at::NoGradGuard no_grad;
   const auto gathered = detail::exchange_boxes(
       detail::local_tensors(*state_), *state_->layout,
-      whole_on(destination, *state_->layout), this->dtype(),
+      unsharded_on(destination, *state_->layout), this->dtype(),
       group.communicator());
   if (destination == rank()) {
     out.copy_(gathered[0]);
@@ -153,7 +153,7 @@ void ShardedTensor::gather(
 
 ShardedTensor& ShardedTensor::reshard(const ShardingSpec& spec) {
   const detail::CallCause cause("reshard");
-  const detail::StatePtr target = agreed_recut(*state_, spec);
+  const detail::StatePtr target = agreed_resharded_state(*state_, spec);
   move_into(*state_, *target, /*in_place=*/true);
   target->remote = std::move(state_->remote);
   *state_ = std::move(*target);
@@ -165,7 +165,7 @@ ShardedTensor& ShardedTensor::reshard(const ShardingSpec& spec) {
 
 ShardedTensor ShardedTensor::resharded(const ShardingSpec& spec) const {
   const detail::CallCause cause("reshard");
-  detail::StatePtr target = agreed_recut(*state_, spec);
+  detail::StatePtr target = agreed_resharded_state(*state_, spec);
   move_into(*state_, *target, /*in_place=*/false);
   ShardedTensor result(std::move(target));
   const bool shared = *result.state()->layout == *state_->layout;
@@ -175,7 +175,8 @@ ShardedTensor ShardedTensor::resharded(const ShardingSpec& spec) const {
 }
 
 std::string ShardedTensor::explain_reshard(const ShardingSpec& spec) const {
-  const detail::StatePtr target = recut(*state_, spec, "explain_reshard");
+  const detail::StatePtr target =
+      resharded_state(*state_, spec, "explain_reshard");
   std::ostringstream out;
   out << "reshard " << to_string(sharding_spec()) << " -> " << to_string(spec)
       << ", rank " << rank() << '\n';
@@ -219,7 +220,7 @@ ShardedTensor ShardingSpec::shard(
     held.push_back(tensor.detach());
   }
   auto shards = detail::exchange_boxes(
-      held, whole_on(source, *state->layout), *state->layout,
+      held, unsharded_on(source, *state->layout), *state->layout,
       tensor.scalar_type(), group.communicator());
   for (at::Tensor& shard : shards) {
     // The tensor itself where nothing moved: shards are tensors of their own.

@@ -19,18 +19,18 @@ namespace tessera::sharded_tensor {
 namespace {
 
 // Where a rank stands: a saved part fits only there.
-struct Place {
+struct RankPosition {
   int64_t group_rank;
   int64_t rank;
   int64_t group_size;
   int64_t world_size;
 };
 
-Place place_in(const ProcessGroup& group) {
+RankPosition position_in(const ProcessGroup& group) {
   return {group.rank(), rank(), group.size(), world_size()};
 }
 
-void check_place(const char* what, int64_t saved, int64_t here) {
+void check_position(const char* what, int64_t saved, int64_t here) {
   TORCH_CHECK(
       saved == here, "restore, rank ", rank(), ": the tensor was saved with ",
       what, " ", saved, ", but this is ", here,
@@ -70,13 +70,13 @@ at::Tensor read_shard(
 }  // namespace
 
 std::string save(const ShardedTensor& tensor) {
-  const Place place = place_in(tensor.process_group());
+  const RankPosition position = position_in(tensor.process_group());
   format::Writer out;
   out.u8(tensor.state()->remote ? 1 : 0);
-  out.i64(place.group_rank);
-  out.i64(place.rank);
-  out.i64(place.group_size);
-  out.i64(place.world_size);
+  out.i64(position.group_rank);
+  out.i64(position.rank);
+  out.i64(position.group_size);
+  out.i64(position.world_size);
   out.string(serialize(tensor.metadata()));
   out.string(serialize(*savable(tensor)));
   out.u64(tensor.local_shards().size());
@@ -96,32 +96,33 @@ ShardedTensor restore(std::string_view bytes) {
     in.fail("init_remote is neither 0 nor 1");
   }
   const ProcessGroup group = current_process_group();
-  return ShardedTensor(detail::made(kCall, init_remote == 1, group, [&] {
-    const Place here = place_in(group);
-    check_place("group rank", in.i64(), here.group_rank);
-    check_place("global rank", in.i64(), here.rank);
-    check_place("a group of size", in.i64(), here.group_size);
-    check_place("a world of size", in.i64(), here.world_size);
-    const auto metadata = deserialize<ShardedTensorMetadata>(in.string());
-    const auto spec = deserialize<ShardingSpecPtr>(in.string());
-    auto state = detail::make_state(
-        *spec, metadata.size, metadata.tensor_properties, group, kCall);
-    if (!same_shards(
-            state->metadata.shards_metadata, metadata.shards_metadata)) {
-      in.fail("the shards are not those of the spec");
-    }
-    const auto wanted = detail::shards_of(*state, rank());
-    if (in.count(8) != wanted.size()) {
-      in.fail("the number of shards is not that of the spec");
-    }
-    std::vector<at::Tensor> tensors;
-    for (const ShardMetadata& shard : wanted) {
-      tensors.push_back(read_shard(in, shard, metadata.tensor_properties));
-    }
-    in.finish();
-    detail::set_local_tensors(*state, tensors);
-    return state;
-  }));
+  return ShardedTensor(
+      detail::create_published(kCall, init_remote == 1, group, [&] {
+        const RankPosition here = position_in(group);
+        check_position("group rank", in.i64(), here.group_rank);
+        check_position("global rank", in.i64(), here.rank);
+        check_position("a group of size", in.i64(), here.group_size);
+        check_position("a world of size", in.i64(), here.world_size);
+        const auto metadata = deserialize<ShardedTensorMetadata>(in.string());
+        const auto spec = deserialize<ShardingSpecPtr>(in.string());
+        auto state = detail::make_state(
+            *spec, metadata.size, metadata.tensor_properties, group, kCall);
+        if (!same_shards(
+                state->metadata.shards_metadata, metadata.shards_metadata)) {
+          in.fail("the shards are not those of the spec");
+        }
+        const auto wanted = detail::shards_of(*state, rank());
+        if (in.count(8) != wanted.size()) {
+          in.fail("the number of shards is not that of the spec");
+        }
+        std::vector<at::Tensor> tensors;
+        for (const ShardMetadata& shard : wanted) {
+          tensors.push_back(read_shard(in, shard, metadata.tensor_properties));
+        }
+        in.finish();
+        detail::set_local_tensors(*state, tensors);
+        return state;
+      }));
 }
 
 }  // namespace tessera::sharded_tensor

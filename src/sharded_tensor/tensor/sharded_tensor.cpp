@@ -101,7 +101,7 @@ ShardedTensor::ShardedTensor(std::shared_ptr<detail::ShardedTensorState> state)
 ShardedTensor::ShardedTensor(
     const ShardingSpec& spec, const std::vector<int64_t>& sizes,
     const ShardedTensorOptions& options)
-    : ShardedTensorBase(detail::made(
+    : ShardedTensorBase(detail::create_published(
           "ShardedTensor", options.init_remote, detail::all_ranks(), [&] {
             return detail::new_state(spec, sizes, options, "ShardedTensor");
           })) {}

@@ -91,7 +91,7 @@ sharded_tensor::ShardedTensor map_shards(
 /// Returns what `make` makes. With `init_remote`, the local shards are readable
 /// for other ranks then: collective over `makers`, and what `make` throws on
 /// one rank is thrown on all.
-StatePtr made(
+StatePtr create_published(
     const char* call, bool init_remote,
     const sharded_tensor::ProcessGroup& makers,
     const std::function<StatePtr()>& make);

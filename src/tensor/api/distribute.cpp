@@ -22,7 +22,7 @@
 namespace tessera {
 
 using detail::is_sharded;
-using detail::meta_of;
+using detail::meta_ready;
 using detail::spec_of;
 
 namespace {
@@ -73,7 +73,7 @@ at::Tensor make_shard(
   const at::Tensor value =
       on_mesh_device(tensor.detach(), spec.mesh()).resolve_conj().resolve_neg();
   if (!options.src_data_rank || value.is_meta()) {
-    at::Tensor local = detail::cut_shard(value, spec);
+    at::Tensor local = detail::slice_shard(value, spec);
     return local.is_alias_of(value) ? local.clone() : local;
   }
   return detail::scatter_shard(value, spec, *options.src_data_rank);
@@ -242,7 +242,7 @@ void check_in_place(
 
 void convert_in_place(
     const char* call, const at::Tensor& tensor, const DeviceMesh& mesh,
-    const Placements& placements, const CutFn& cut) {
+    const Placements& placements, const ShardFn& shard) {
   check_in_place(call, tensor, mesh, placements);
   if (is_sharded(tensor)) {
     return;
@@ -250,10 +250,10 @@ void convert_in_place(
   const SpecPtr spec = spec_like(tensor, mesh, placements);
   Conversion conversion(tensor, mesh);
   c10::NoGradGuard no_grad;
-  install(tensor, cut(tensor, *spec), spec);
+  install(tensor, shard(tensor, *spec), spec);
   tensor.unsafeGetTensorImpl()->bump_version();
   if (tensor.grad().defined() && !is_sharded(tensor.grad())) {
-    convert_in_place(call, tensor.grad(), mesh, placements, cut);
+    convert_in_place(call, tensor.grad(), mesh, placements, shard);
   }
 }
 
@@ -291,8 +291,8 @@ std::string to_string(const at::Tensor& tensor) {
   for (const Box& box : spec.layout().boxes(*spec.mesh().coordinate())) {
     out << ' ' << to_string(box);
   }
-  out << (meta_of(tensor).local.numel() == 0 ? " nothing\n" : ":\n")
-      << meta_of(tensor).local;
+  out << (meta_ready(tensor).local.numel() == 0 ? " nothing\n" : ":\n")
+      << meta_ready(tensor).local;
   return out.str();
 }
 

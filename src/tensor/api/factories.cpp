@@ -74,12 +74,12 @@ at::Tensor finish(
 }
 
 // Cuts a whole value that every rank computes alike.
-at::Tensor cut(
-    const at::Tensor& whole, const DeviceMesh& mesh,
+at::Tensor sliced(
+    const at::Tensor& unsharded, const DeviceMesh& mesh,
     const Placements& placements, const at::TensorOptions& options) {
   const SpecPtr spec = DTensorSpec::make(
-      mesh, placements, whole.sizes().vec(), whole.scalar_type());
-  return finish(detail::cut_shard(whole, *spec), spec, options);
+      mesh, placements, unsharded.sizes().vec(), unsharded.scalar_type());
+  return finish(detail::slice_shard(unsharded, *spec), spec, options);
 }
 
 // Each rank draws its own elements.
@@ -136,7 +136,7 @@ at::Tensor full(
   const SpecPtr spec = factory_spec(sizes, mesh, placements, local);
   at::Tensor shard = at::full(spec->local_shape(), value, local);
   if (spec->has_shard()) {
-    shard = detail::to_addend(shard, *spec);
+    shard = detail::to_partial(shard, *spec);
   }
   return finish(shard, spec, options);
 }
@@ -157,7 +157,7 @@ at::Tensor arange(
     const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
     const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
-  return cut(
+  return sliced(
       at::arange(start, end, step, local_options(mesh, options)), mesh,
       placements, options);
 }
@@ -166,7 +166,7 @@ at::Tensor linspace(
     const at::Scalar& start, const at::Scalar& end, int64_t steps,
     const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
-  return cut(
+  return sliced(
       at::linspace(start, end, steps, local_options(mesh, options)), mesh,
       placements, options);
 }
@@ -175,7 +175,7 @@ at::Tensor logspace(
     const at::Scalar& start, const at::Scalar& end, int64_t steps, double base,
     const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
-  return cut(
+  return sliced(
       at::logspace(start, end, steps, base, local_options(mesh, options)), mesh,
       placements, options);
 }
@@ -227,7 +227,7 @@ at::Tensor randperm(
   const at::TensorOptions local = local_options(mesh, options);
   const detail::PhiloxKey key =
       detail::key_of(mesh.world().random_counters()->next());
-  return cut(
+  return sliced(
       detail::draw_permutation(n, key).to(local), mesh, placements, options);
 }
 

@@ -11,7 +11,7 @@
 namespace tessera::detail {
 
 /// Returns this rank's shard of a plain tensor, a tensor of its own memory.
-using CutFn =
+using ShardFn =
     std::function<at::Tensor(const at::Tensor& value, const DTensorSpec& spec)>;
 
 /// Throws where a tensor, or its gradient, cannot become one of this layout in
@@ -20,10 +20,10 @@ void check_in_place(
     const char* call, const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements);
 
-/// Checks, then installs what `cut` returns, for the tensor and then for its
+/// Checks, then installs what `shard` returns, for the tensor and then for its
 /// gradient. Nothing happens where the tensor has the layout already.
 void convert_in_place(
     const char* call, const at::Tensor& tensor, const DeviceMesh& mesh,
-    const Placements& placements, const CutFn& cut);
+    const Placements& placements, const ShardFn& shard);
 
 }  // namespace tessera::detail

@@ -32,7 +32,7 @@ torch::autograd::AutogradMeta* autograd_meta_of(const at::Tensor& t) {
 Placements wanted_placements(
     const at::Tensor& gradient, const at::Tensor& leaf) {
   Placements wanted = spec_of(leaf).placements();
-  if (const auto dim = moving_meta_of(leaf).addends_dim) {
+  if (const auto dim = meta_nowait(leaf).unreduced_dim) {
     const auto d = static_cast<size_t>(*dim);
     const Placement& arrived = spec_of(gradient).placements()[d];
     if (arrived == Partial(ReduceOp::kSum)) {
@@ -44,7 +44,7 @@ Placements wanted_placements(
 
 bool has_wanted_placements(const at::Tensor& gradient, const at::Tensor& leaf) {
   const Placements& arrived = spec_of(gradient).placements();
-  return moving_meta_of(leaf).addends_dim
+  return meta_nowait(leaf).unreduced_dim
              ? arrived == wanted_placements(gradient, leaf)
              : arrived == spec_of(leaf).placements();
 }
@@ -59,11 +59,11 @@ bool is_in_place(const at::Tensor& gradient, const at::Tensor& leaf) {
           has_wanted_placements(gradient, leaf));
 }
 
-at::Tensor moved(
+at::Tensor redistribute_gradient(
     const at::Tensor& gradient, const Placements& target,
     const at::Tensor& leaf) {
   const DTensorSpec& wanted = spec_of(leaf);
-  check_strict_gradient(meta_of(gradient).spec, wanted);
+  check_strict_gradient(meta_ready(gradient).spec, wanted);
   const CallCause cause(
       "gradient of a leaf", {}, CallCause::Reason::kImplied, &wanted.mesh());
   return redistribute(gradient, target);
@@ -92,7 +92,8 @@ at::Tensor place_gradient(
     return arrived;
   };
   check(sharded, moves);
-  return check(moves ? moved(sharded, target, leaf) : sharded, last);
+  return check(
+      moves ? redistribute_gradient(sharded, target, leaf) : sharded, last);
 }
 
 variable_list placed(
@@ -190,8 +191,8 @@ bool is_first(const FunctionPreHook& hook) {
 
 }  // namespace
 
-void keep_addends(const at::Tensor& leaf, std::optional<int64_t> mesh_dim) {
-  meta_of(leaf).addends_dim = mesh_dim;
+void keep_unreduced(const at::Tensor& leaf, std::optional<int64_t> mesh_dim) {
+  meta_ready(leaf).unreduced_dim = mesh_dim;
 }
 
 // Note [Gradients of leaves]
@@ -205,7 +206,7 @@ void keep_addends(const at::Tensor& leaf, std::optional<int64_t> mesh_dim) {
 // gradient. Python's register_hook() drops all hooks of the tensor: when the
 // first of ours is dropped, it leaves the second behind for what has run
 // already.
-void watch_leaf(const at::Tensor& t) {
+void install_leaf_hook(const at::Tensor& t) {
   auto* meta = autograd_meta_of(t);
   if (meta == nullptr || !meta->requires_grad_ || meta->grad_fn_) {
     return;

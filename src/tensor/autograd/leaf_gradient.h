@@ -10,9 +10,9 @@ namespace tessera::detail {
 
 /// Leaves gradients that arrive at a leaf as addends in one mesh dim as they
 /// are, instead of summing them up; nothing ends that.
-void keep_addends(const at::Tensor& leaf, std::optional<int64_t> mesh_dim);
+void keep_unreduced(const at::Tensor& leaf, std::optional<int64_t> mesh_dim);
 
 /// Makes the gradient of a leaf arrive in the leaf's own placements.
-void watch_leaf(const at::Tensor& t);
+void install_leaf_hook(const at::Tensor& t);
 
 }  // namespace tessera::detail

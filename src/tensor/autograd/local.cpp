@@ -54,7 +54,7 @@ void record(
       detail::make_node<NodeType>(std::forward<Arguments>(arguments)...);
   node->set_next_edges(torch::autograd::collect_next_edges(input));
   if (is_sharded(input)) {
-    detail::watch_leaf(input);
+    detail::install_leaf_hook(input);
   }
   torch::autograd::set_history(output, node);
 }
@@ -211,7 +211,7 @@ SpecPtr spec_of_local(
   const std::vector<int64_t> strides =
       options.stride
           ? *options.stride
-          : detail::strides_of_whole(shape, local.sizes(), local.strides());
+          : detail::strides_of_unsharded(shape, local.sizes(), local.strides());
   const SpecPtr spec =
       DTensorSpec::make(mesh, placements, shape, strides, local.scalar_type());
   TORCH_CHECK_VALUE(
@@ -271,10 +271,10 @@ at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options) {
   const detail::CallCause cause("to_local", &spec.mesh());
   detail::LocalGradient gradient =
       detail::local_gradient("to_local", spec, options.grad_placements);
-  const auto& meta = detail::meta_of(tensor);
+  const auto& meta = detail::meta_ready(tensor);
   // A view into a gathered copy is not this rank's memory: hand out a copy.
   at::Tensor local =
-      meta.copy ? detail::fresh_local(tensor).clone() : meta.local.detach();
+      meta.copy ? detail::refreshed_shard(tensor).clone() : meta.local.detach();
   record<ToLocalBackward>(local, tensor, meta.spec, std::move(gradient));
   return local;
 }
@@ -294,13 +294,13 @@ at::Tensor moved(
     const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements, const RedistributeOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below;
-  SpecPtr source = detail::moving_meta_of(tensor).spec;
+  SpecPtr source = detail::meta_nowait(tensor).spec;
   const bool to_other_devices =
       mesh.device_type() != source->mesh().device_type();
   if (to_other_devices) {
     detail::check_mesh_device("redistribute", mesh);
   }
-  at::Tensor local = detail::fresh_local(tensor);
+  at::Tensor local = detail::refreshed_shard(tensor);
   if (options.forward_dtype && *options.forward_dtype != source->dtype()) {
     source = DTensorSpec::make(
         source->mesh(), source->placements(), source->shape(),
@@ -319,12 +319,12 @@ at::Tensor moved(
   if (to_other_devices) {
     shard = shard.to(c10::Device(mesh.device_type()));
   }
-  if (shard.is_alias_of(detail::moving_meta_of(tensor).local)) {
+  if (shard.is_alias_of(detail::meta_nowait(tensor).local)) {
     shard = shard.clone();
   }
   at::Tensor result = detail::wrap(shard, plan->target);
   if (!waits && !moving.is_settled()) {
-    detail::moving_meta_of(result).pending =
+    detail::meta_nowait(result).pending =
         std::make_shared<detail::PendingPlan>(plan, std::move(moving));
   }
   return result;
@@ -338,7 +338,7 @@ at::Tensor redistributed(
                     !options.forward_dtype && &mesh == &spec_of(tensor).mesh();
   at::Tensor result = same ? detail::wrap_shared(tensor)
                            : moved(tensor, mesh, placements, options);
-  const SpecPtr& source = detail::moving_meta_of(tensor).spec;
+  const SpecPtr& source = detail::meta_nowait(tensor).spec;
   record<RedistributeBackward>(
       result, tensor, source, mesh,
       options.backward_dtype.value_or(source->dtype()));

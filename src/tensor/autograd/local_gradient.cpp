@@ -13,7 +13,7 @@ std::string describe_call(const char* call, const DTensorSpec& spec) {
 
 // A gradient has the shape of its shard on every rank, so a cut stays that
 // cut; copies and addends are of one shape.
-void check_same_cuts(
+void check_same_shards(
     const char* call, const DTensorSpec& spec, const Placements& given) {
   for (size_t m = 0; m < given.size(); ++m) {
     const Placement& p = spec.placements()[m];
@@ -37,7 +37,7 @@ LocalGradient local_gradient(
   if (given) {
     Placements placements =
         Layout(spec.shape(), spec.mesh().mesh_shape(), *given).placements();
-    check_same_cuts(call, spec, placements);
+    check_same_shards(call, spec, placements);
     return {.placements = std::move(placements)};
   }
   LocalGradient result{.placements = spec.placements()};
@@ -46,10 +46,10 @@ LocalGradient local_gradient(
     if (!p.is_partial()) {
       continue;
     }
-    const int64_t addends = spec.mesh().size(static_cast<int64_t>(m));
+    const int64_t partials = spec.mesh().size(static_cast<int64_t>(m));
     if (p.reduce_op() == ReduceOp::kAvg) {
-      result.scale *= static_cast<double>(addends);
-    } else if (p.reduce_op() != ReduceOp::kSum && addends > 1) {
+      result.scale *= static_cast<double>(partials);
+    } else if (p.reduce_op() != ReduceOp::kSum && partials > 1) {
       result.known = false;
     }
     p = Replicate();

@@ -94,15 +94,15 @@ class Decider {
 
   DecisionPtr take() {
     const FoundRule& found = traits_.rule;
-    if (traits_.decomposition != nullptr && is_expressed_by_others()) {
-      decision_->way = Way::kByOthers;
+    if (traits_.decomposition != nullptr && is_decomposed()) {
+      decision_->strategy = Strategy::kDecomposed;
       decision_->reason = "a dim that it works along is cut";
       decision_->operands.clear();  // it moves what it needs by itself
       return decision_;
     }
     if (found.rule == nullptr) {
-      run_on_whole_values("no sharding rule");
-      decision_->is_fallback = has_cut_argument(call_);
+      run_replicated("no sharding rule");
+      decision_->is_fallback = has_sharded_argument(call_);
     } else if (found.rule->view) {
       by_view(*found.rule);
     } else if (found.per_element) {
@@ -123,32 +123,32 @@ class Decider {
   }
   const MeshShape& mesh_shape() const { return mesh_.mesh_shape(); }
 
-  void run_on_whole_values(const char* reason) {
-    decision_->way = Way::kReplicated;
+  void run_replicated(const char* reason) {
+    decision_->strategy = Strategy::kReplicated;
     decision_->reason =
-        has_cut_argument(call_) ? reason : "all tensors are replicated";
+        has_sharded_argument(call_) ? reason : "all tensors are replicated";
     for (OperandPlan& plan : decision_->operands) {
       plan.target = replicated(mesh_);
     }
     decision_->outputs.assign(return_count(), same_for_all(replicated(mesh_)));
   }
 
-  bool is_expressed_by_others() const {
-    if (!has_cut_argument(call_)) {
+  bool is_decomposed() const {
+    if (!has_sharded_argument(call_)) {
       return false;
     }
     const Decomposition& by = *traits_.decomposition;
-    const RuledCall ruled(call_, traits_, mesh_);
-    return by.applies(ruled.call()) &&
-           (by.pays == nullptr || by.pays(ruled.call(), mesh_shape()));
+    const RuleOperands rule_operands(call_, traits_, mesh_);
+    return by.applies(rule_operands.call()) &&
+           (by.pays == nullptr || by.pays(rule_operands.call(), mesh_shape()));
   }
 
   void by_rows(const Rule& rule) {
-    const RuledCall ruled(call_, traits_, mesh_);
-    const RuleCall call = ruled.call();
+    const RuleOperands rule_operands(call_, traits_, mesh_);
+    const RuleCall call = rule_operands.call();
     const RuleChoice choice =
         choose_rows(rule, call, mesh_shape(), move_cost(mesh_));
-    decision_->way = Way::kByRule;
+    decision_->strategy = Strategy::kByRule;
     decision_->reason = text_of(rule, choice.rows);
     decision_->strides = rule.strides;
     for (size_t i = 0; i < choice.operands.size(); ++i) {
@@ -158,7 +158,7 @@ class Decider {
       decision_->outputs.push_back(
           o < choice.outputs.size()
               ? std::vector<
-                    OutputPlan>{{choice.outputs[o], choice.cut_sizes[o]}}
+                    OutputPlan>{{choice.outputs[o], choice.sharded_sizes[o]}}
               : same_for_all(replicated(mesh_)));
     }
     if (mesh_.coordinate()) {
@@ -169,15 +169,17 @@ class Decider {
 
   // Each index of the lists is a call of its own.
   void by_elements(const Rule& rule) {
-    const RuledCall ruled(call_, traits_, mesh_);
+    const RuleOperands rule_operands(call_, traits_, mesh_);
     const Rule own = rule_of_element(rule);
-    decision_->way = Way::kByRule;
+    decision_->strategy = Strategy::kByRule;
     decision_->strides = rule.strides;
     decision_->outputs.resize(return_count());
-    for (int32_t element = 0; element < ruled.list_length(); ++element) {
+    for (int32_t element = 0; element < rule_operands.list_length();
+         ++element) {
       std::vector<size_t> numbers;
-      const std::vector<Operand> operands = ruled.element(element, numbers);
-      const RuleCall call = ruled.call(operands);
+      const std::vector<Operand> operands =
+          rule_operands.element(element, numbers);
+      const RuleCall call = rule_operands.call(operands);
       const RuleChoice choice =
           choose_rows(own, call, mesh_shape(), move_cost(mesh_));
       if (element == 0) {
@@ -188,45 +190,46 @@ class Decider {
       }
       for (size_t o = 0; o < choice.outputs.size(); ++o) {
         decision_->outputs[o].push_back(
-            {choice.outputs[o], choice.cut_sizes[o]});
+            {choice.outputs[o], choice.sharded_sizes[o]});
       }
     }
   }
 
   void by_view(const Rule& rule) {
-    const RuledCall ruled(call_, traits_, mesh_);
+    const RuleOperands rule_operands(call_, traits_, mesh_);
     const ViewLayout layout = rule.view(
-        ruled.call(), mesh_shape(),
+        rule_operands.call(), mesh_shape(),
         mesh_.coordinate() ? &*mesh_.coordinate() : nullptr);
-    decision_->way = Way::kByRule;
+    decision_->strategy = Strategy::kByRule;
     decision_->reason = text_of(rule, layout);
     OperandPlan& self = decision_->operands[0];
-    self.target = *ruled.call().self().placements;
+    self.target = *rule_operands.call().self().placements;
     for (size_t m = 0; m < self.target.size(); ++m) {
       if (!layout.keeps[m]) {
         self.target[m] = Replicate();
       }
     }
-    drop_turns(self.target);
+    drop_orders(self.target);
     decision_->views = layout.results;
-    decision_->viewed_width =
-        static_cast<int64_t>(c10::elementSize(ruled.call().self().dtype));
+    decision_->viewed_width = static_cast<int64_t>(
+        c10::elementSize(rule_operands.call().self().dtype));
     decision_->local_arguments = layout.local_arguments;
     if (mesh_.coordinate() && !rule.local.empty()) {
-      Layout shown(ruled.call().self().shape.vec(), mesh_shape(), self.target);
+      Layout shown(
+          rule_operands.call().self().shape.vec(), mesh_shape(), self.target);
       decision_->kernel = local_view_kernel(rule, shown, *mesh_.coordinate());
       decision_->layouts.push_back(std::move(shown));
     }
     for (size_t o = 0; o < return_count(); ++o) {
       std::vector<OutputPlan> plans;
       for (const ViewResult& result : layout.results) {
-        plans.push_back({result.placements, cut_sizes(result)});
+        plans.push_back({result.placements, sharded_sizes(result)});
       }
       decision_->outputs.push_back(std::move(plans));
     }
   }
 
-  static std::vector<int64_t> cut_sizes(const ViewResult& result) {
+  static std::vector<int64_t> sharded_sizes(const ViewResult& result) {
     std::vector<int64_t> sizes;
     for (const Placement& p : result.placements) {
       sizes.push_back(
@@ -236,7 +239,7 @@ class Decider {
   }
 
   // Without one of the cuts of a tensor dim the turns of the others are wrong.
-  void drop_turns(Placements& placements) const {
+  void drop_orders(Placements& placements) const {
     for (const Placement& p : placements) {
       if (p.is_shard() && p.order() >= 0) {
         break;
@@ -392,10 +395,10 @@ class Decider {
 
 }  // namespace
 
-const WrapperForm& ResultForms::set(
-    size_t result, size_t element, WrapperForm form) {
+const WrapperTemplate& ResultTemplates::set(
+    size_t result, size_t element, WrapperTemplate wrapper_template) {
   if (result == 0 && element == 0) {
-    return first_ = std::move(form);
+    return first_ = std::move(wrapper_template);
   }
   if (others_.size() <= result) {
     others_.resize(result + 1);
@@ -403,10 +406,10 @@ const WrapperForm& ResultForms::set(
   if (others_[result].size() <= element) {
     others_[result].resize(element + 1);
   }
-  return others_[result][element] = std::move(form);
+  return others_[result][element] = std::move(wrapper_template);
 }
 
-bool has_cut_argument(const OpCall& call) {
+bool has_sharded_argument(const OpCall& call) {
   bool found = false;
   call.for_each_argument_tensor([&](const at::Tensor& t) {
     found = found || (is_sharded(t) && !spec_of(t).is_replicated());

@@ -17,14 +17,14 @@
 namespace tessera::detail {
 
 /// Tells whether an argument is neither plain nor replicated.
-bool has_cut_argument(const OpCall& call);
+bool has_sharded_argument(const OpCall& call);
 
 /// What a call runs on.
-enum class Way : uint8_t {
-  kSpecial,    // a kernel of its own
-  kByRule,     // shards, in the placements that a rule chose
-  kByOthers,   // calls of other operators
-  kReplicated  // whole values
+enum class Strategy : uint8_t {
+  kCustomKernel,  // a kernel of its own
+  kByRule,        // shards, in the placements that a rule chose
+  kDecomposed,    // calls of other operators
+  kReplicated     // whole values
 };
 
 /// What becomes of one tensor argument, or element of a list.
@@ -50,14 +50,14 @@ const at::Tensor* tensor_at(const OpCall& call, const OperandPlan& plan);
 /// The placements of a result, and the global sizes of the dims that they cut.
 struct OutputPlan {
   Placements placements;
-  std::vector<int64_t> cut_sizes;
+  std::vector<int64_t> sharded_sizes;
 };
 
 /// The forms of the last results of a call, mostly those of the next ones.
-class ResultForms {
+class ResultTemplates {
  public:
   /// Returns the form of an element of a return, or nullptr.
-  const WrapperForm* find(size_t result, size_t element) const {
+  const WrapperTemplate* find(size_t result, size_t element) const {
     if (result == 0 && element == 0) {
       return &first_;
     }
@@ -66,11 +66,12 @@ class ResultForms {
                : nullptr;
   }
   /// Sets it, and returns the place that it has until the next time.
-  const WrapperForm& set(size_t result, size_t element, WrapperForm form);
+  const WrapperTemplate& set(
+      size_t result, size_t element, WrapperTemplate wrapper_template);
 
  private:
-  WrapperForm first_;  // beside what else a call reads
-  std::vector<std::vector<WrapperForm>> others_;
+  WrapperTemplate first_;  // beside what else a call reads
+  std::vector<std::vector<WrapperTemplate>> others_;
 };
 
 /// How a call will be run. Depends on specs and static arguments only.
@@ -79,7 +80,7 @@ struct Decision {
 
   /// Direct, and a kernel without a stack can run it: see typed_kernel.h.
   bool is_typed = false;
-  /// No tensor moves and none changes its memory: see run_direct().
+  /// No tensor moves and none changes its memory: see run_cached().
   bool is_direct = false;
   /// The keys of the plain call on the shards; found when it runs first.
   mutable c10::DispatchKeySet local_keys = {};
@@ -89,9 +90,9 @@ struct Decision {
   /// sizes, by number; all of them are in local_arguments.
   std::vector<std::pair<size_t, std::vector<int64_t>>> local_lists = {};
   /// Decisions belong to one thread.
-  mutable ResultForms forms = {};
+  mutable ResultTemplates templates = {};
 
-  Way way = Way::kReplicated;
+  Strategy strategy = Strategy::kReplicated;
   /// The mesh of the call; not set for kernels of their own.
   std::optional<DeviceMesh> mesh = {};
   /// Why this way: "rule aten::mm: S(0), R -> S(0)".

@@ -6,7 +6,7 @@ namespace {
 
 // Of (4, 6) over 4 ranks a shard is (1, 6): its first dim is no dim of one
 // index.
-bool has_dim_cut_to_one(
+bool has_dim_split_to_one(
     const std::vector<int64_t>& whole, const std::vector<int64_t>& shard) {
   for (size_t d = 0; d < whole.size(); ++d) {
     if (shard[d] == 1 && whole[d] != 1) {
@@ -22,7 +22,7 @@ LocalKernel local_view_kernel(
     const Rule& rule, const Layout& operand,
     const std::vector<int64_t>& coordinate) {
   return !rule.local.empty() &&
-                 has_dim_cut_to_one(
+                 has_dim_split_to_one(
                      operand.shape(), operand.local_shape(coordinate))
              ? local_kernel(rule.local)
              : nullptr;

@@ -17,11 +17,11 @@ void MoveList::add(
   }
 }
 
-void MoveList::fresh(size_t argument, const at::Tensor& t) {
-  if (!is_sharded(t) || !moving_meta_of(t).copy) {
+void MoveList::refreshed(size_t argument, const at::Tensor& t) {
+  if (!is_sharded(t) || !meta_nowait(t).copy) {
     return;
   }
-  const Copy& copy = *moving_meta_of(t).copy;
+  const ViewCopy& copy = *meta_nowait(t).copy;
   if (copy.is_stale() && refreshed_.insert(&copy).second) {
     add(argument, copy.shard->spec, copy.spec->placements(),
         /*is_refresh=*/true);
@@ -37,16 +37,16 @@ void MoveList::value(size_t argument, const at::Tensor& t) {
 void MoveList::copy(
     size_t argument, const at::Tensor& t, const Placements& target) {
   if (is_sharded(t)) {
-    fresh(argument, t);
-    copy(argument, moving_meta_of(t), target);
+    refreshed(argument, t);
+    copy(argument, meta_nowait(t), target);
   }
 }
 
 void MoveList::copy(
     size_t argument, const ShardedMeta& meta, const Placements& target) {
-  if (meta.cell) {
-    for (const auto& known : meta.cell->copies) {
-      const std::shared_ptr<Copy> live = known.lock();
+  if (meta.view_source) {
+    for (const auto& known : meta.view_source->copies) {
+      const std::shared_ptr<ViewCopy> live = known.lock();
       if (live && live->spec->placements() == target) {
         refreshed_.insert(live.get());
       }
@@ -57,9 +57,9 @@ void MoveList::copy(
 
 void MoveList::shard(
     size_t argument, const at::Tensor& t, const Placements& target) {
-  fresh(argument, t);
+  refreshed(argument, t);
   if (is_sharded(t)) {
-    add(argument, moving_meta_of(t).spec, target, false);
+    add(argument, meta_nowait(t).spec, target, false);
   }
 }
 
@@ -78,13 +78,13 @@ void MoveList::back(
 std::vector<Move> moves_of(
     const OpCall& call, const OpTraits& traits, const Decision& decision) {
   MoveList list;
-  if (decision.way == Way::kSpecial) {
-    if (traits.special_moves != nullptr) {
-      traits.special_moves(call, list);
+  if (decision.way == Strategy::kCustomKernel) {
+    if (traits.custom_kernel_moves != nullptr) {
+      traits.custom_kernel_moves(call, list);
     }
     return list.moves();
   }
-  if (decision.way == Way::kByOthers) {
+  if (decision.way == Strategy::kDecomposed) {
     return {};  // its calls are decided one by one
   }
   for (const OperandPlan& plan : decision.operands) {

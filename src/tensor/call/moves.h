@@ -26,17 +26,18 @@ struct Move {
 /// foretells what the function that it names will communicate.
 class MoveList {
  public:
-  /// fresh_local(t)
-  void fresh(size_t argument, const at::Tensor& t);
+  /// refreshed_shard(t)
+  void refreshed(size_t argument, const at::Tensor& t);
   /// replicated_value(t)
   void value(size_t argument, const at::Tensor& t);
   /// copy_of(t, target)
   void copy(size_t argument, const at::Tensor& t, const Placements& target);
   /// copy_of(meta, target)
   void copy(size_t argument, const ShardedMeta& meta, const Placements& target);
-  /// move_shard(fresh_local(t), spec, target)
+  /// redistribute_shard(refreshed_shard(t), spec, target)
   void shard(size_t argument, const at::Tensor& t, const Placements& target);
-  /// move_shard(...) of a result back to the placements of what is written
+  /// redistribute_shard(...) of a result back to the placements of what is
+  /// written
   void back(size_t argument, const at::Tensor& t, const Placements& result);
 
   const std::vector<Move>& moves() const { return moves_; }
@@ -46,7 +47,7 @@ class MoveList {
       size_t argument, const SpecPtr& source, const Placements& target,
       bool is_refresh);
   std::vector<Move> moves_;
-  std::unordered_set<const Copy*> refreshed_;
+  std::unordered_set<const ViewCopy*> refreshed_;
 };
 
 /// Returns what a decided call will move now.

@@ -160,7 +160,7 @@ void TraitsCache::clear() {
   slots_ = {};
 }
 
-const OpTraits& TraitsCache::find_slowly(const c10::OperatorHandle& op) {
+const OpTraits& TraitsCache::find_uncached(const c10::OperatorHandle& op) {
   const c10::FunctionSchema* schema = &op.schema();
   auto it = traits_.find(schema);
   if (it == traits_.end()) {

@@ -15,12 +15,12 @@ namespace tessera::detail {
 
 /// Runs a call by itself: takes the arguments off the stack and leaves the
 /// results.
-using SpecialKernel = void (*)(const OpCall&);
+using CustomKernel = void (*)(const OpCall&);
 
 class MoveList;
 struct Decomposition;
 /// Lists what such a kernel will move.
-using SpecialMoves = void (*)(const OpCall&, MoveList&);
+using CustomKernelMoves = void (*)(const OpCall&, MoveList&);
 
 /// Drops what is known, since an operator was removed.
 void forget_traits();
@@ -68,28 +68,28 @@ struct OpTraits {
   /// The special kernel reads and writes no element, so it runs on ranks
   /// without data too.
   bool needs_no_data = false;
-  SpecialKernel special = nullptr;
+  CustomKernel custom_kernel = nullptr;
   /// Not set where the special kernel moves nothing.
-  SpecialMoves special_moves = nullptr;
+  CustomKernelMoves custom_kernel_moves = nullptr;
   /// Gives the results their specs on ranks without data, where they are not
   /// those of a call of another kind.
-  SpecialKernel special_outside = nullptr;
+  CustomKernel custom_kernel_off_mesh = nullptr;
   /// Of a random operator: tells whether the special kernel runs a call by
   /// itself.
-  bool (*draws_by_itself)(const OpCall&, SpecialKernel) = nullptr;
+  bool (*draws_by_itself)(const OpCall&, CustomKernel) = nullptr;
   /// Of a random operator: returns the placements of the results where they are
   /// not those that its tensors have in common.
-  std::optional<Placements> (*drawn_placements)(const OpCall&) = nullptr;
+  std::optional<Placements> (*random_placements)(const OpCall&) = nullptr;
   /// Of a random operator: counts a call on a rank that holds none of its
   /// tensors.
-  SpecialKernel skip_random = nullptr;
+  CustomKernel skip_random = nullptr;
 };
 
 /// Tells whether the special kernel of an operator runs this call by itself.
-inline bool has_own_way(const OpCall& call, const OpTraits& traits) {
-  return traits.special != nullptr &&
+inline bool has_custom_kernel(const OpCall& call, const OpTraits& traits) {
+  return traits.custom_kernel != nullptr &&
          (traits.draws_by_itself == nullptr ||
-          traits.draws_by_itself(call, traits.special));
+          traits.draws_by_itself(call, traits.custom_kernel));
 }
 
 /// The traits that a thread knows.
@@ -98,7 +98,7 @@ class TraitsCache {
   const OpTraits& find(const c10::OperatorHandle& op) {
     const c10::FunctionSchema* schema = &op.schema();
     const Slot& slot = slots_[slot_of(schema)];
-    return slot.schema == schema ? *slot.traits : find_slowly(op);
+    return slot.schema == schema ? *slot.traits : find_uncached(op);
   }
   /// What find() returned before stays until the next time.
   void clear();
@@ -112,7 +112,7 @@ class TraitsCache {
   static size_t slot_of(const c10::FunctionSchema* schema) {
     return (reinterpret_cast<uintptr_t>(schema) >> 6) % kSlots;
   }
-  const OpTraits& find_slowly(const c10::OperatorHandle& op);
+  const OpTraits& find_uncached(const c10::OperatorHandle& op);
 
   static constexpr size_t kSlots = 256;
   std::array<Slot, kSlots> slots_;

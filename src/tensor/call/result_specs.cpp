@@ -63,7 +63,7 @@ std::vector<int64_t> result_shape(
       const auto ndim = static_cast<int64_t>(shape.size());
       const int64_t d = p.dim() < 0 ? p.dim() + ndim : p.dim();
       TORCH_INTERNAL_ASSERT(d >= 0 && d < ndim, "a result has no dim ", d);
-      shape[static_cast<size_t>(d)] = output.cut_sizes[m];
+      shape[static_cast<size_t>(d)] = output.sharded_sizes[m];
     }
   }
   return shape;
@@ -92,7 +92,7 @@ std::vector<int64_t> result_strides(
   return contiguous_strides(shape);
 }
 
-const WrapperForm& find_form(
+const WrapperTemplate& make_template(
     const Decision& decision, const c10::OperatorHandle& op, size_t result,
     size_t element, const at::Tensor& local) {
   const SpecPtr spec =
@@ -107,7 +107,8 @@ const WrapperForm& find_form(
           ? ViewStart()
           : decision.start_of_view(
                 element, static_cast<int64_t>(local.element_size()));
-  return decision.forms.set(result, element, WrapperForm(local, spec, start));
+  return decision.templates.set(
+      result, element, WrapperTemplate(local, spec, start));
 }
 
 }  // namespace tessera::detail

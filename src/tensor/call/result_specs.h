@@ -12,18 +12,18 @@ namespace tessera::detail {
 
 /// Finds the form of a result, of which `local` is this rank's part. Throws
 /// where that part has not the shape that the decision gives it.
-const WrapperForm& find_form(
+const WrapperTemplate& make_template(
     const Decision& decision, const c10::OperatorHandle& op, size_t result,
     size_t element, const at::Tensor& local);
 /// Returns the same, mostly at once. The decision keeps it until its next
 /// result.
-inline const WrapperForm& form_of_result(
+inline const WrapperTemplate& template_of_result(
     const Decision& decision, const c10::OperatorHandle& op, size_t result,
     size_t element, const at::Tensor& local) {
-  const WrapperForm* known = decision.forms.find(result, element);
+  const WrapperTemplate* known = decision.templates.find(result, element);
   return known != nullptr && known->fits(local)
              ? *known
-             : find_form(decision, op, result, element, local);
+             : make_template(decision, op, result, element, local);
 }
 /// Returns the global shape of a result from the shape of this rank's part.
 std::vector<int64_t> result_shape(

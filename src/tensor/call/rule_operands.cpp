@@ -80,7 +80,7 @@ MoveCost move_cost(const DeviceMesh& mesh) {
   };
 }
 
-RuledCall::RuledCall(
+RuleOperands::RuleOperands(
     const OpCall& call, const OpTraits& traits, const DeviceMesh& mesh)
     : call_(call), traits_(traits), replicated_(replicated(mesh)) {
   for_each_operand(call, traits, [&](const OperandAt& at) {
@@ -107,7 +107,7 @@ RuledCall::RuledCall(
   });
 }
 
-RuleCall RuledCall::call(const std::vector<Operand>& operands) const {
+RuleCall RuleOperands::call(const std::vector<Operand>& operands) const {
   const auto& stack = *call_.stack();
   return RuleCall(
       call_.schema(),
@@ -116,7 +116,7 @@ RuleCall RuledCall::call(const std::vector<Operand>& operands) const {
       operands);
 }
 
-int32_t RuledCall::list_length() const {
+int32_t RuleOperands::list_length() const {
   int32_t length = 0;
   for (const Operand& operand : operands_) {
     const auto& argument =
@@ -128,7 +128,7 @@ int32_t RuledCall::list_length() const {
   return length;
 }
 
-std::vector<Operand> RuledCall::element(
+std::vector<Operand> RuleOperands::element(
     int32_t index, std::vector<size_t>& numbers) const {
   std::vector<Operand> operands;
   for (size_t i = 0; i < operands_.size(); ++i) {

@@ -49,11 +49,12 @@ void for_each_operand(const OpCall& call, const OpTraits& traits, F f) {
 MoveCost move_cost(const DeviceMesh& mesh);
 
 /// Holds what a RuleCall points to.
-class RuledCall {
+class RuleOperands {
  public:
-  RuledCall(const OpCall& call, const OpTraits& traits, const DeviceMesh& mesh);
-  RuledCall(const RuledCall&) = delete;
-  RuledCall& operator=(const RuledCall&) = delete;
+  RuleOperands(
+      const OpCall& call, const OpTraits& traits, const DeviceMesh& mesh);
+  RuleOperands(const RuleOperands&) = delete;
+  RuleOperands& operator=(const RuleOperands&) = delete;
 
   /// Returns the call with all its operands.
   RuleCall call() const { return call(operands_); }

@@ -74,20 +74,20 @@ at::Tensor gradient_of(const at::Tensor& tensor) {
 void add_replicas(
     std::vector<MeshReplicas>& lists, const std::string& name,
     const at::Tensor& tensor) {
-  const SpecPtr& spec = detail::meta_of(tensor).spec;
+  const SpecPtr& spec = detail::meta_ready(tensor).spec;
   if (!detail::has_replicas(*spec)) {
     return;
   }
   auto& list = list_of(lists, spec->mesh());
   const std::string text = "'" + name + "' (" + to_string(*spec) + ")";
-  list.push_back({text, detail::fresh_local(tensor).detach(), spec});
+  list.push_back({text, detail::refreshed_shard(tensor).detach(), spec});
   const at::Tensor gradient = gradient_of(tensor);
   const bool sharded = detail::is_sharded(gradient) &&
                        detail::spec_of(gradient).mesh() == spec->mesh();
   list.push_back(
       {"gradient of " + text,
-       sharded ? detail::fresh_local(gradient).detach() : at::Tensor(),
-       sharded ? detail::meta_of(gradient).spec : spec});
+       sharded ? detail::refreshed_shard(gradient).detach() : at::Tensor(),
+       sharded ? detail::meta_ready(gradient).spec : spec});
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ bool checks_gradients() {
 }
 
 void check_gradient(const at::Tensor& gradient, const std::string& what) {
-  const SpecPtr& spec = meta_of(gradient).spec;
+  const SpecPtr& spec = meta_ready(gradient).spec;
   if (!has_replicas(*spec)) {
     return;
   }
@@ -142,7 +142,7 @@ void check_gradient(const at::Tensor& gradient, const std::string& what) {
       spec->mesh(),
       replica_differences(
           {{what + ", which arrived as " + to_string(spec->placements()),
-            fresh_local(gradient).detach(), spec}},
+            refreshed_shard(gradient).detach(), spec}},
           spec->mesh(), check_options.tolerance));
 }
 

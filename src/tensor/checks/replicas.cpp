@@ -95,15 +95,16 @@ std::vector<Record> gather_records(
 }
 
 // The place, in the mesh's row-major order, of the first copy of what place
-// `place` holds: coordinate 0 along every mesh dim of copies.
+// `mesh_index` holds: coordinate 0 along every mesh dim of copies.
 size_t first_copy(
-    size_t place, int64_t mesh_dims, const std::vector<int64_t>& mesh_shape) {
-  size_t first = place;
+    size_t mesh_index, int64_t mesh_dims,
+    const std::vector<int64_t>& mesh_shape) {
+  size_t first = mesh_index;
   size_t stride = 1;
   for (size_t m = mesh_shape.size(); m-- > 0;) {
     const auto size = static_cast<size_t>(mesh_shape[m]);
     if ((mesh_dims >> m & 1) != 0) {
-      first -= place / stride % size * stride;
+      first -= mesh_index / stride % size * stride;
     }
     stride *= size;
   }
@@ -189,8 +190,8 @@ class Comparison {
 
  private:
   const std::vector<int64_t>& ranks() const { return all_.ranks(); }
-  size_t first_of(size_t place) const {
-    return first_copy(place, digests_[0].mesh_dims, mesh_.shape());
+  size_t first_of(size_t mesh_index) const {
+    return first_copy(mesh_index, digests_[0].mesh_dims, mesh_.shape());
   }
   template <class Same>
   bool all_like_first(Same same) const {

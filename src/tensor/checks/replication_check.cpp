@@ -46,11 +46,12 @@ bool is_plain(const at::Tensor& t) {
 }
 
 Replica replica_of(const NamedPlain& plain, const DeviceMesh& mesh) {
-  const Placements whole(static_cast<size_t>(mesh.ndim()), Replicate());
+  const Placements unsharded(static_cast<size_t>(mesh.ndim()), Replicate());
   const at::Tensor value = plain.tensor.detach().resolve_conj().resolve_neg();
   return {
       plain.name, value.to(c10::Device(mesh.device_type())),
-      DTensorSpec::make(mesh, whole, value.sizes().vec(), value.scalar_type())};
+      DTensorSpec::make(
+          mesh, unsharded, value.sizes().vec(), value.scalar_type())};
 }
 
 }  // namespace

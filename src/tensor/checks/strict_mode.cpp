@@ -136,7 +136,7 @@ void check_strict_gradient(const SpecPtr& gradient, const DTensorSpec& leaf) {
 }
 
 void count_fallback(const OpCall& call) {
-  if (call.mesh()->size() == 1 || !has_cut_argument(call)) {
+  if (call.mesh()->size() == 1 || !has_sharded_argument(call)) {
     return;
   }
   bool first = false;

@@ -19,7 +19,7 @@
 
 namespace tessera::detail {
 
-CutCall::CutCall(const OpCall& call)
+DecomposedCall::DecomposedCall(const OpCall& call)
     : call_(call),
       mesh_(*call.mesh()),
       device_(mesh_.device_type()),
@@ -35,37 +35,37 @@ CutCall::CutCall(const OpCall& call)
   });
 }
 
-size_t CutCall::number(std::string_view name) const {
+size_t DecomposedCall::number(std::string_view name) const {
   const auto found = call_.schema().argumentIndexWithName(name);
   TORCH_INTERNAL_ASSERT(found, call_.op().operator_name(), ": no ", name);
   return static_cast<size_t>(*found);
 }
 
-const c10::IValue& CutCall::argument(std::string_view name) const {
+const c10::IValue& DecomposedCall::argument(std::string_view name) const {
   return call_.argument(number(name));
 }
 
-bool CutCall::has_argument(std::string_view name) const {
+bool DecomposedCall::has_argument(std::string_view name) const {
   return call_.schema().argumentIndexWithName(name).has_value();
 }
 
-at::Tensor CutCall::tensor(std::string_view name) const {
+at::Tensor DecomposedCall::tensor(std::string_view name) const {
   return argument(name).toTensor();
 }
 
-at::Tensor CutCall::optional_tensor(std::string_view name) const {
+at::Tensor DecomposedCall::optional_tensor(std::string_view name) const {
   const c10::IValue& value = argument(name);
   return value.isTensor() ? value.toTensor() : at::Tensor();
 }
 
-SpecPtr CutCall::spec(const at::Tensor& t) const {
+SpecPtr DecomposedCall::spec(const at::Tensor& t) const {
   return is_sharded(t)
-             ? moving_meta_of(t).spec
+             ? meta_nowait(t).spec
              : DTensorSpec::make(
                    mesh_, replicated(mesh_), t.sizes().vec(), t.scalar_type());
 }
 
-at::Tensor CutCall::shard(
+at::Tensor DecomposedCall::shard(
     std::string_view argument, const at::Tensor& t, const Placements& target) {
   if (!t.defined()) {
     return {};
@@ -74,28 +74,31 @@ at::Tensor CutCall::shard(
   const SpecPtr to = DTensorSpec::make(
       mesh_, target, from->shape(), from->strides(), from->dtype());
   if (!computes_) {
-    return settle(from, to, {}, number(argument));
+    return reduce_to(from, to, {}, number(argument));
   }
-  return settle(from, to, is_sharded(t) ? fresh_local(t) : t, number(argument));
+  return reduce_to(
+      from, to, is_sharded(t) ? refreshed_shard(t) : t, number(argument));
 }
 
-at::Tensor CutCall::settle(
+at::Tensor DecomposedCall::reduce_to(
     const SpecPtr& from, const SpecPtr& to, const at::Tensor& part,
     size_t argument) {
   if (from->placements() == to->placements()) {
     return part;
   }
   announce({argument, from, to->placements(), false});
-  return computes_ ? move_shard(part, *from, to->placements()) : at::Tensor();
+  return computes_ ? redistribute_shard(part, *from, to->placements())
+                   : at::Tensor();
 }
 
-at::Tensor CutCall::arranged(const at::Tensor& local, const DTensorSpec& spec) {
+at::Tensor DecomposedCall::arranged(
+    const at::Tensor& local, const DTensorSpec& spec) {
   return spec.strides() == contiguous_strides(spec.shape())
              ? local.contiguous()
              : detail::arranged(local, strides_of_shard(spec));
 }
 
-void CutCall::announce(const Move& move) const {
+void DecomposedCall::announce(const Move& move) const {
   if (CallObserver* observer = CallObserver::current()) {
     observer->add(move);
   } else if (is_strict()) {
@@ -103,14 +106,14 @@ void CutCall::announce(const Move& move) const {
   }
 }
 
-void CutCall::finish(std::vector<c10::IValue> results) const {
+void DecomposedCall::finish(std::vector<c10::IValue> results) const {
   torch::jit::drop(*call_.stack(), call_.size());
   for (c10::IValue& result : results) {
     call_.stack()->push_back(std::move(result));
   }
 }
 
-SpecPtr CutCall::with_placement(
+SpecPtr DecomposedCall::with_placement(
     const DTensorSpec& spec, const MeshDims& dims, const Placement& p) {
   Placements placements = spec.placements();
   for (const int64_t m : dims) {
@@ -119,7 +122,7 @@ SpecPtr CutCall::with_placement(
   return with_placements(spec, placements, spec.dtype());
 }
 
-SpecPtr CutCall::with_size(
+SpecPtr DecomposedCall::with_size(
     const DTensorSpec& like, int64_t dim, const std::vector<int64_t>& lengths) {
   std::vector<int64_t> shape = like.shape();
   shape[static_cast<size_t>(dim)] =
@@ -127,7 +130,7 @@ SpecPtr CutCall::with_size(
   return DTensorSpec::make(like.mesh(), like.placements(), shape, like.dtype());
 }
 
-Placements settled(const Placements& placements) {
+Placements without_partials(const Placements& placements) {
   Placements result = placements;
   for (Placement& p : result) {
     p = p.is_partial() ? Replicate() : p;
@@ -152,7 +155,7 @@ Reduced reduced(
       dropped.push_back(kept[d]);
     }
   }
-  result.operand = settled(self.placements());
+  result.operand = without_partials(self.placements());
   Placements with_dims = result.operand;
   Placements without = result.operand;
   for (size_t m = 0; m < with_dims.size(); ++m) {
@@ -173,12 +176,14 @@ Reduced reduced(
 }
 
 Reduced reduced_by_call(
-    const CutCall& cut, const DTensorSpec& self, c10::ScalarType dtype) {
-  const torch::jit::Stack& stack = *cut.call().stack();
+    const DecomposedCall& decomposed, const DTensorSpec& self,
+    c10::ScalarType dtype) {
+  const torch::jit::Stack& stack = *decomposed.call().stack();
   const RuleCall rule_call(
-      cut.call().schema(),
+      decomposed.call().schema(),
       c10::ArrayRef<c10::IValue>(
-          stack.data() + stack.size() - cut.call().size(), cut.call().size()),
+          stack.data() + stack.size() - decomposed.call().size(),
+          decomposed.call().size()),
       {});
   return reduced(
       self, named_dims(rule_call, static_cast<int64_t>(self.shape().size())),
@@ -214,7 +219,7 @@ c10::ScalarType sum_type(c10::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
 }
 
-MeshDims cuts_of(const Placements& placements, int64_t dim) {
+MeshDims mesh_dims_of_shards(const Placements& placements, int64_t dim) {
   MeshDims dims;
   for (size_t m = 0; m < placements.size(); ++m) {
     if (placements[m].is_shard(dim)) {
@@ -224,7 +229,7 @@ MeshDims cuts_of(const Placements& placements, int64_t dim) {
   return dims;
 }
 
-bool cuts_any(const Placements& placements, const std::vector<bool>& dims) {
+bool shards_any(const Placements& placements, const std::vector<bool>& dims) {
   for (const Placement& p : placements) {
     if (p.is_shard() && dims[static_cast<size_t>(p.dim())]) {
       return true;
@@ -233,7 +238,7 @@ bool cuts_any(const Placements& placements, const std::vector<bool>& dims) {
   return false;
 }
 
-bool cuts_any(const Placements& placements) {
+bool shards_any(const Placements& placements) {
   for (const Placement& p : placements) {
     if (p.is_shard()) {
       return true;

@@ -23,9 +23,9 @@ namespace tessera::detail {
 /// Mesh dims.
 using MeshDims = std::vector<int64_t>;
 
-class CutCall {
+class DecomposedCall {
  public:
-  explicit CutCall(const OpCall& call);
+  explicit DecomposedCall(const OpCall& call);
 
   const OpCall& call() const { return call_; }
   const DeviceMesh& mesh() const { return mesh_; }
@@ -53,7 +53,7 @@ class CutCall {
   template <class F>
   at::Tensor all_reduce(
       const SpecPtr& spec, const MeshDims& over, ReduceOp op, F part) {
-    return settle(
+    return reduce_to(
         with_placement(*spec, over, Partial(op)), spec,
         computes_ ? part() : at::Tensor());
   }
@@ -65,9 +65,9 @@ class CutCall {
   at::Tensor all_gather(
       const DTensorSpec& like, int64_t dim, int64_t m,
       const std::vector<int64_t>& lengths, F part) {
-    const SpecPtr whole = with_size(like, dim, lengths);
-    return settle(
-        with_placement(*whole, {m}, RaggedShard(dim, lengths)), whole,
+    const SpecPtr unsharded = with_size(like, dim, lengths);
+    return reduce_to(
+        with_placement(*unsharded, {m}, RaggedShard(dim, lengths)), unsharded,
         computes_ ? part() : at::Tensor());
   }
 
@@ -94,7 +94,7 @@ class CutCall {
   static at::Tensor arranged(const at::Tensor& local, const DTensorSpec& spec);
   size_t number(std::string_view name) const;
   // Brings a value from one spec to another: the one place that communicates.
-  at::Tensor settle(
+  at::Tensor reduce_to(
       const SpecPtr& from, const SpecPtr& to, const at::Tensor& part,
       size_t argument = 0);
 
@@ -105,7 +105,7 @@ class CutCall {
 };
 
 /// Returns the placements with Partial ones replaced by Replicate.
-Placements settled(const Placements& placements);
+Placements without_partials(const Placements& placements);
 
 /// What is left of a tensor when some of its dims are reduced.
 struct Reduced {
@@ -130,7 +130,8 @@ Reduced reduced(
     c10::ScalarType dtype);
 /// The same for the dims that a call names in "dim"; all where it names none.
 Reduced reduced_by_call(
-    const CutCall& cut, const DTensorSpec& self, c10::ScalarType dtype);
+    const DecomposedCall& decomposed, const DTensorSpec& self,
+    c10::ScalarType dtype);
 
 /// Returns the spec of the same layout with another dtype.
 SpecPtr with_dtype(const DTensorSpec& spec, c10::ScalarType dtype);
@@ -152,11 +153,11 @@ inline at::Tensor as_type(const at::Tensor& t, c10::ScalarType dtype) {
 }
 
 /// Returns the mesh dims that cut tensor dim `dim`.
-MeshDims cuts_of(const Placements& placements, int64_t dim);
+MeshDims mesh_dims_of_shards(const Placements& placements, int64_t dim);
 /// Tells whether a placement cuts a dim for which `dims` is true.
-bool cuts_any(const Placements& placements, const std::vector<bool>& dims);
+bool shards_any(const Placements& placements, const std::vector<bool>& dims);
 /// Tells whether any dim is cut.
-bool cuts_any(const Placements& placements);
+bool shards_any(const Placements& placements);
 
 /// Returns the global index of every local one along tensor dim `dim`, int64.
 at::Tensor positions(

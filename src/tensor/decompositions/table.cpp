@@ -39,7 +39,7 @@ const Decomposition* find_decomposition(const c10::OperatorName& name) {
   return found == table().end() ? nullptr : &*found;
 }
 
-bool cuts_named_dim(const RuleCall& call) {
+bool shards_named_dim(const RuleCall& call) {
   const Operand& self = call.self();
   const std::vector<bool> named = named_dims(call, self.ndim());
   return std::any_of(

@@ -30,6 +30,6 @@ const Decomposition* find_decomposition(const c10::OperatorName& name);
 
 /// Tells whether a mesh dim of several ranks cuts one of the dims of operand 0
 /// that the call names in "dim" (all where it names none).
-bool cuts_named_dim(const RuleCall& call);
+bool shards_named_dim(const RuleCall& call);
 
 }  // namespace tessera::detail

@@ -41,21 +41,21 @@ using torch::jit::Stack;
 
 bool may_take_plain(const OpTraits& traits, const OpCall& call) {
   const auto& name = call.op().operator_name().name;
-  return traits.special != nullptr &&
+  return traits.custom_kernel != nullptr &&
          (name == "aten::copy_" || name == "aten::set_") &&
          is_sharded(call.argument(0).toTensor());
 }
 
 // Of one argument these read the sizes or the dtype, which every rank knows, so
 // a plain and a sharded tensor may meet. The result is what the other one is.
-bool takes_form_only(const OpCall& call) {
+bool reads_metadata_only(const OpCall& call) {
   const std::string& name = call.op().operator_name().name;
   return name == "aten::is_same_size" || name == "aten::is_set_to" ||
          name == "aten::expand_as" || name == "aten::view_as" ||
          name == "aten::reshape_as" || name == "aten::type_as";
 }
 
-void run_slowly(
+void run_uncached(
     const OpCall& call, const OpTraits& traits, const Decision& decision) {
   const DeviceMesh mesh = *call.mesh();  // the stack is about to change
   if (is_strict()) {
@@ -65,15 +65,15 @@ void run_slowly(
   const CallCause cause(
       name.name, name.overload_name, CallCause::Reason::kImplied, &mesh);
   if (!mesh.coordinate() && !traits.needs_no_data) {
-    run_outside(call, traits);
-  } else if (traits.special != nullptr) {
-    traits.special(call);
+    run_off_mesh(call, traits);
+  } else if (traits.custom_kernel != nullptr) {
+    traits.custom_kernel(call);
   } else {
     if (decision.is_fallback) {
       count_fallback(call);
     }
     try {
-      run_decided(call, traits, decision);
+      run_decision(call, traits, decision);
     } catch (c10::Error& error) {
       error.add_context(c10::str("in ", name, ", ", decision.reason));
       throw;
@@ -81,16 +81,16 @@ void run_slowly(
   }
 }
 
-const DecisionPtr& special_decision() {
+const DecisionPtr& custom_kernel_decision() {
   static const auto* decision =
-      new DecisionPtr(new Decision{.way = Way::kSpecial});
+      new DecisionPtr(new Decision{.strategy = Strategy::kCustomKernel});
   return *decision;
 }
 
-void watch_leaves(const OpCall& call) {
+void install_leaf_hooks(const OpCall& call) {
   call.for_each_argument_tensor([](const at::Tensor& t) {
     if (is_sharded(t)) {
-      watch_leaf(t);
+      install_leaf_hook(t);
     }
   });
 }
@@ -98,13 +98,14 @@ void watch_leaves(const OpCall& call) {
 // Checks a call that was not met before, and decides it.
 DecisionPtr decide_checked(const OpCall& call, const OpTraits& traits) {
   call.check_one_mesh();
-  if (!takes_form_only(call)) {
+  if (!reads_metadata_only(call)) {
     check_plain(call, may_take_plain(traits, call));
   }
   TORCH_INTERNAL_ASSERT(
       call.mesh() != nullptr, call.op().operator_name(),
       ": no argument is sharded");
-  return has_own_way(call, traits) ? special_decision() : decide(call, traits);
+  return has_custom_kernel(call, traits) ? custom_kernel_decision()
+                                         : decide(call, traits);
 }
 
 // Makes arguments whose values ATen reads plain; tells whether there are any.
@@ -158,16 +159,16 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   CallObserver* const observer = mine.observer;
   std::optional<CallKey> key;
   DecisionPtr decision;
-  if (traits.special == nullptr && observer == nullptr) {
+  if (traits.custom_kernel == nullptr && observer == nullptr) {
     key.emplace(call, traits);
     if (const DecisionPtr* known = mine.cache.find(*key)) {
       if ((*known)->is_direct && key->is_simple()) {
         if (key->has_variable()) {
-          watch_leaves(call);
+          install_leaf_hooks(call);
         }
         // Held, since a kernel on shards may be anybody's and call us again.
         const DispatchCache::Hold hold(mine.cache);
-        return run_direct(call, traits, **known);
+        return run_cached(call, traits, **known);
       }
       decision = *known;
     }
@@ -183,11 +184,11 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   } else if (!key->is_simple()) {
     check_plain(call, /*may_mix=*/false);
   }
-  watch_leaves(call);
+  install_leaf_hooks(call);
   if (observer != nullptr) {
     return observer->take(call, traits);
   }
-  run_slowly(call, traits, *decision);
+  run_uncached(call, traits, *decision);
 }
 
 // Composite level: ATen's own decompositions. They make plain tensors, which
@@ -197,20 +198,20 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   const OpCall call(op, stack);
   const OpTraits& traits = mine.traits_of(op);
   ++mine.calls;
-  if (traits.special != nullptr) {
-    return traits.special(call);
+  if (traits.custom_kernel != nullptr) {
+    return traits.custom_kernel(call);
   }
   if (!meets_on_several_meshes(call)) {
     call.check_one_mesh();
   }
   const DeviceMesh mesh = *call.mesh();  // the arguments are about to change
-  const bool form_only = takes_form_only(call);
-  if (!read_values(call, traits) && !form_only) {
+  const bool metadata_only = reads_metadata_only(call);
+  if (!read_values(call, traits) && !metadata_only) {
     check_plain(call, /*may_mix=*/false);
   }
   const bool is_inner = PlainIsReplicated::active();
   PlainIsReplicated depth;
-  std::optional<OperationDraws> draws;
+  std::optional<RandomOperation> draws;
   if (traits.is_random) {
     draws.emplace(call, /*counts=*/CallObserver::current() == nullptr);
     if (run_attention_with_dropout(call)) {
@@ -218,7 +219,7 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
     }
   }
   op.callBoxedForDispatchKey(DispatchKey::CompositeImplicitAutograd, *stack);
-  if (!is_inner && !form_only && !op.schema().is_mutable()) {
+  if (!is_inner && !metadata_only && !op.schema().is_mutable()) {
     const size_t results = op.schema().returns().size();
     for (size_t i = stack->size() - results; i < stack->size(); ++i) {
       map_tensors((*stack)[i], [&](const at::Tensor& t) {

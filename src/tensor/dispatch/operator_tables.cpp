@@ -8,12 +8,12 @@ namespace tessera::detail {
 
 void find_kernels(const c10::OperatorHandle& op, OpTraits& traits) {
   traits.decomposition = find_decomposition(op.operator_name());
-  find_special(op.operator_name(), traits);
+  find_custom_kernel(op.operator_name(), traits);
   if (traits.is_random) {
     traits.special = random_kernel(op);
-    traits.special_moves = random_moves(op);
+    traits.custom_kernel_moves = random_moves(op);
     traits.draws_by_itself = draws_by_itself;
-    traits.drawn_placements = drawn_placements;
+    traits.random_placements = random_placements;
     traits.skip_random = skip_random;
   }
 }

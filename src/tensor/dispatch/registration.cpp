@@ -98,7 +98,7 @@ class Registry {
         {"aten::as_strided", ""}, kShardedAutogradKey,
         KernelFunction::makeFromBoxedFunction<&as_strided_autograd>(),
         std::nullopt, nullptr, "tessera"));
-    register_plain_random();
+    register_unsharded_random();
     register_use_kernels(handles_);
     register_cross_entropy(handles_);
     // The dispatcher replays all known operators to a new listener.

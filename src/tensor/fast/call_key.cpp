@@ -119,7 +119,7 @@ std::vector<SpecPtr> CallKey::specs(const OpCall& call) const {
   std::vector<SpecPtr> specs;
   call.for_each_argument_tensor([&](const at::Tensor& t) {
     if (is_sharded(t)) {
-      specs.push_back(moving_meta_of(t).spec);
+      specs.push_back(meta_nowait(t).spec);
     }
   });
   return specs;

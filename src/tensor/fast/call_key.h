@@ -80,7 +80,7 @@ class CallKey {
   }
   void add_tensor(const at::Tensor& t) {
     if (is_sharded(t)) {
-      const ShardedMeta& meta = moving_meta_of(t);
+      const ShardedMeta& meta = meta_nowait(t);
       simple_ = simple_ && meta.is_own && !meta.pending;
       variable_ = variable_ || t.requires_grad();
       add(reinterpret_cast<uintptr_t>(meta.spec.get()));

@@ -21,14 +21,14 @@ bool are_equal(c10::ArrayRef<uint64_t> a, c10::ArrayRef<uint64_t> b) {
 
 const DecisionPtr* DispatchCache::find(const CallKey& key) const {
   const uint64_t hash = key.hash();
-  const Place* place = places_[hash % kPlaces].get();
-  if (place == nullptr) {
+  const Bucket* bucket = buckets_[hash % kBuckets].get();
+  if (bucket == nullptr) {
     return nullptr;
   }
   for (size_t i = 0; i < kWays; ++i) {
-    if (place->hashes[i] == hash && place->entries[i].decision &&
-        are_equal(place->entries[i].words, key.words())) {
-      return &place->entries[i].decision;
+    if (bucket->hashes[i] == hash && bucket->entries[i].decision &&
+        are_equal(bucket->entries[i].key_data, key.key_data())) {
+      return &bucket->entries[i].decision;
     }
   }
   return nullptr;
@@ -36,16 +36,16 @@ const DecisionPtr* DispatchCache::find(const CallKey& key) const {
 
 const DecisionPtr& DispatchCache::insert(
     const CallKey& key, DecisionPtr decision, std::vector<SpecPtr> specs) {
-  auto& place = places_[key.hash() % kPlaces];
-  if (!place) {
-    place = std::make_unique<Place>();
+  auto& bucket = buckets_[key.hash() % kBuckets];
+  if (!bucket) {
+    bucket = std::make_unique<Bucket>();
   }
-  Entry& entry = place->entries[place->oldest];
-  place->hashes[place->oldest] = key.hash();
-  place->oldest = static_cast<uint8_t>((place->oldest + 1) % kWays);
+  Entry& entry = bucket->entries[bucket->oldest];
+  bucket->hashes[bucket->oldest] = key.hash();
+  bucket->oldest = static_cast<uint8_t>((bucket->oldest + 1) % kWays);
   size_ += entry.decision ? 0 : 1;
   push_out(entry);
-  entry.words.assign(key.words().begin(), key.words().end());
+  entry.key_data.assign(key.key_data().begin(), key.key_data().end());
   entry.decision = std::move(decision);
   entry.specs = std::move(specs);
   return entry.decision;
@@ -58,15 +58,15 @@ void DispatchCache::push_out(Entry& entry) {
 }
 
 void DispatchCache::clear() {
-  for (const auto& place : places_) {
-    if (place) {
-      for (Entry& entry : place->entries) {
+  for (const auto& bucket : buckets_) {
+    if (bucket) {
+      for (Entry& entry : bucket->entries) {
         push_out(entry);
       }
     }
   }
-  places_.clear();
-  places_.resize(kPlaces);
+  buckets_.clear();
+  buckets_.resize(kBuckets);
   size_ = 0;
 }
 

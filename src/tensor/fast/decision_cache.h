@@ -26,7 +26,7 @@ class DispatchCache {
       const CallKey& key, DecisionPtr decision, std::vector<SpecPtr> specs);
   void clear();
   size_t size() const { return size_; }
-  static constexpr size_t capacity() { return kPlaces * kWays; }
+  static constexpr size_t capacity() { return kBuckets * kWays; }
 
   /// While it lives, what find() returned stays, also where calls inside this
   /// one push it out.
@@ -46,15 +46,15 @@ class DispatchCache {
   };
 
  private:
-  static constexpr size_t kPlaces = 512;
+  static constexpr size_t kBuckets = 512;
   static constexpr size_t kWays = 4;
   struct Entry {
-    c10::SmallVector<uint64_t, 12> words;
+    c10::SmallVector<uint64_t, 12> key_data;
     DecisionPtr decision;
     /// Keeps the addresses in the words from being used again.
     std::vector<SpecPtr> specs;
   };
-  struct Place {
+  struct Bucket {
     std::array<uint64_t, kWays> hashes = {};
     uint8_t oldest = 0;
     std::array<Entry, kWays> entries;
@@ -62,7 +62,7 @@ class DispatchCache {
 
   void push_out(Entry& entry);
 
-  std::vector<std::unique_ptr<Place>> places_;
+  std::vector<std::unique_ptr<Bucket>> buckets_;
   size_t size_ = 0;
   size_t holds_ = 0;
   std::vector<DecisionPtr> pushed_out_;

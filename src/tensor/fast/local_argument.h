@@ -33,14 +33,14 @@ void for_each_typed(const T& argument, F&& f) {
 }
 
 inline const at::Tensor& shard_of(const at::Tensor& t) {
-  return is_sharded(t) ? moving_meta_of(t).local : t;
+  return is_sharded(t) ? meta_nowait(t).local : t;
 }
 
 /// Shards in other hands for the time of a call, without counting references:
 /// the arguments of the call keep them, as long as no kernel on shards changes
 /// the sharded tensors themselves. LibTorch's own do not, and for operators of
 /// others there are no calls without a stack.
-using Lent = c10::MaybeOwnedTraits<at::Tensor>;
+using Borrowed = c10::MaybeOwnedTraits<at::Tensor>;
 
 /// What stands in for argument `number` in the call on this rank's shards. Its
 /// value lives as long as this does.
@@ -72,12 +72,12 @@ class LocalArgument<std::optional<at::Tensor>> {
   LocalArgument(
       const std::optional<at::Tensor>& given, const Decision&, size_t) {
     if (given) {
-      shard_.emplace(Lent::createBorrow(shard_of(*given)));
+      shard_.emplace(Borrowed::createBorrow(shard_of(*given)));
     }
   }
   ~LocalArgument() {
     if (shard_) {
-      Lent::destroyBorrow(*shard_);
+      Borrowed::destroyBorrow(*shard_);
     }
   }
   LocalArgument(const LocalArgument&) = delete;
@@ -94,12 +94,12 @@ class LocalTensors {
  public:
   LocalTensors(const List& given, const Decision&, size_t) {
     for (const at::Tensor& t : given) {
-      shards_.push_back(Lent::createBorrow(shard_of(t)));
+      shards_.push_back(Borrowed::createBorrow(shard_of(t)));
     }
   }
   ~LocalTensors() {
     for (at::Tensor& t : shards_) {
-      Lent::destroyBorrow(t);
+      Borrowed::destroyBorrow(t);
     }
   }
   LocalTensors(const LocalTensors&) = delete;

@@ -30,7 +30,7 @@ void take_shard(c10::IValue& value, const ArgumentTraits& traits, Kept& kept) {
   if (traits.viewed) {
     kept.viewed = t;
   }
-  value = at::Tensor(moving_meta_of(t).local);
+  value = at::Tensor(meta_nowait(t).local);
 }
 
 void take_shards(const OpCall& call, const OpTraits& traits, Kept& kept) {
@@ -49,7 +49,7 @@ void take_shards(const OpCall& call, const OpTraits& traits, Kept& kept) {
         if (argument.written) {
           kept.written.push_back(t);
         }
-        return at::Tensor(moving_meta_of(t).local);
+        return at::Tensor(meta_nowait(t).local);
       });
     }
   }
@@ -84,28 +84,30 @@ bool run_view(const OpCall& call, const Decision& decision) {
 
 at::Tensor wrap_one(
     const OpCall& call, const Decision& decision, size_t result, size_t element,
-    at::Tensor t, const Kept& kept, const std::shared_ptr<Copy>& copy) {
-  const WrapperForm& form =
-      form_of_result(decision, call.op(), result, element, t);
+    at::Tensor t, const Kept& kept, const std::shared_ptr<ViewCopy>& copy) {
+  const WrapperTemplate& wrapper_template =
+      template_of_result(decision, call.op(), result, element, t);
   if (copy) {
-    at::Tensor view = wrap_view(std::move(t), form.spec(), kept.viewed, copy);
-    take_offset(view, form.start(), kept.viewed);
+    at::Tensor view =
+        wrap_view(std::move(t), wrapper_template.spec(), kept.viewed, copy);
+    take_offset(view, wrapper_template.start(), kept.viewed);
     return view;
   }
-  return kept.viewed.defined() ? wrap_view(std::move(t), form, kept.viewed)
-                               : wrap(std::move(t), form);
+  return kept.viewed.defined()
+             ? wrap_view(std::move(t), wrapper_template, kept.viewed)
+             : wrap(std::move(t), wrapper_template);
 }
 
 }  // namespace
 
-void run_direct(
+void run_cached(
     const OpCall& call, const OpTraits& traits, const Decision& decision) {
   Kept kept;
   take_shards(call, traits, kept);
   for (const auto& [number, value] : decision.local_arguments) {
     call.argument(number) = value;
   }
-  std::shared_ptr<Copy> copy;
+  std::shared_ptr<ViewCopy> copy;
   if (decision.kernel != nullptr) {
     decision.kernel({call, decision.layouts, *decision.mesh->coordinate()});
   } else if (decision.views.empty()) {

@@ -246,10 +246,11 @@ at::Tensor DirectCall::wrap_result(
   if (!local.defined()) {
     return std::move(local);
   }
-  const WrapperForm& form =
-      form_of_result(decision, op, result, element, local);
-  return viewed != nullptr ? wrap_view(std::move(local), form, *viewed)
-                           : wrap(std::move(local), form);
+  const WrapperTemplate& wrapper_template =
+      template_of_result(decision, op, result, element, local);
+  return viewed != nullptr
+             ? wrap_view(std::move(local), wrapper_template, *viewed)
+             : wrap(std::move(local), wrapper_template);
 }
 
 std::optional<c10::KernelFunction> typed_kernel(

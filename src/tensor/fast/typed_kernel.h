@@ -109,11 +109,11 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
     if constexpr (std::is_same_v<R(A...), at::Tensor(const at::Tensor&)>) {
       if (traits.shares_shard && mine.observer == nullptr) {
         mine.count_typed(1);
-        watch(arguments...);
+        install_hook(arguments...);
         return wrap_shared(arguments...);
       }
     }
-    if (traits.special == nullptr && !traits.is_foreign &&
+    if (traits.custom_kernel == nullptr && !traits.is_foreign &&
         mine.observer == nullptr) {
       CallKey key(op_.schema());
       add_all(key, traits, indices, arguments...);
@@ -122,7 +122,7 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
       const DispatchCache::Hold hold(mine.cache);
       if (const Decision* decision = find_typed(key, mine)) {
         if (key.has_variable()) {
-          watch(arguments...);
+          install_hook(arguments...);
         }
         mine.count_typed(1);
         at::AutoDispatchBelowADInplaceOrView below;
@@ -152,12 +152,12 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
     (key.add_argument(traits.arguments[I], arguments), ...);
   }
 
-  static void watch(const std::remove_cvref_t<A>&... arguments) {
+  static void install_hook(const std::remove_cvref_t<A>&... arguments) {
     (for_each_typed(
          arguments,
          [](const at::Tensor& t) {
            if (is_sharded(t)) {
-             watch_leaf(t);
+             install_leaf_hook(t);
            }
          }),
      ...);
@@ -224,7 +224,7 @@ class TypedComposite<R(A...)> final : public c10::OperatorKernel {
   R operator()(c10::DispatchKeySet keys, A... arguments) {
     ThreadDispatch& mine = enter_kernel();
     const OpTraits& traits = mine.traits_of(op_);
-    if (traits.special == nullptr && !traits.is_random &&
+    if (traits.custom_kernel == nullptr && !traits.is_random &&
         !traits.reads_values && are_on_one_mesh(arguments...)) {
       mine.count_typed(1);
       if constexpr (std::is_same_v<R, at::Tensor>) {

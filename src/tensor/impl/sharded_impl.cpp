@@ -4,8 +4,8 @@ namespace tessera::detail {
 
 ShardedMeta::~ShardedMeta() = default;
 
-void settle(const ShardedMeta& meta) {
-  meta.pending->settle();
+void wait(const ShardedMeta& meta) {
+  meta.pending->wait();
   meta.pending.reset();
 }
 

@@ -27,8 +27,8 @@
 
 namespace tessera::detail {
 
-struct Copy;
-struct ShardCell;
+struct ViewCopy;
+struct ViewSource;
 struct ParameterUse;
 struct ShardedMeta;
 
@@ -36,12 +36,12 @@ struct ShardedMeta;
 struct PendingMove {
   virtual ~PendingMove() = default;
   /// Waits until the shard is there; throws what went wrong.
-  virtual void settle() = 0;
+  virtual void wait() = 0;
 };
 
 struct ShardedMeta final : c10::BackendMeta {
   ShardedMeta(
-      at::Tensor shard, SpecPtr layout, std::shared_ptr<Copy> seen,
+      at::Tensor shard, SpecPtr layout, std::shared_ptr<ViewCopy> seen,
       c10::intrusive_ptr<ShardedMeta> shown)
       : local(std::move(shard)),
         spec(std::move(layout)),
@@ -62,7 +62,7 @@ struct ShardedMeta final : c10::BackendMeta {
   const at::Tensor local;
   const SpecPtr spec;
   /// Set where `local` is a view into a copy of another tensor.
-  const std::shared_ptr<Copy> copy;
+  const std::shared_ptr<ViewCopy> copy;
   /// Set where `local` shows the memory of another tensor's shard, which is no
   /// such view itself.
   const c10::intrusive_ptr<ShardedMeta> base;
@@ -70,13 +70,13 @@ struct ShardedMeta final : c10::BackendMeta {
   const bool is_own;
   /// Made when the first Copy of this shard is, or its sums are known; not part
   /// of the value.
-  mutable std::shared_ptr<ShardCell> cell;
+  mutable std::shared_ptr<ViewSource> view_source;
   /// What the tensor, or the one that it is a view of, asks of calls that use
   /// it as a parameter; see parameter_use.h.
   mutable std::shared_ptr<const ParameterUse> use;
   /// The mesh dim in which gradients of the leaf may stay addends.
-  mutable std::optional<int64_t> addends_dim;
-  /// Set while an asynchronous move fills `local`; see meta_of().
+  mutable std::optional<int64_t> unreduced_dim;
+  /// Set while an asynchronous move fills `local`; see meta_ready().
   mutable std::shared_ptr<PendingMove> pending;
 };
 
@@ -85,23 +85,23 @@ inline bool is_sharded(const at::Tensor& t) {
 }
 
 /// Returns the meta; its shard may be on its way still.
-inline const ShardedMeta& moving_meta_of(const at::Tensor& t) {
+inline const ShardedMeta& meta_nowait(const at::Tensor& t) {
   return *static_cast<ShardedMeta*>(
       t.unsafeGetTensorImpl()->get_backend_meta());
 }
 /// Waits for an asynchronous move, then forgets it.
-void settle(const ShardedMeta& meta);
+void wait(const ShardedMeta& meta);
 /// Returns the meta when its shard is there: the first use of a tensor that
 /// moves asynchronously waits here.
-inline const ShardedMeta& meta_of(const at::Tensor& t) {
-  const ShardedMeta& meta = moving_meta_of(t);
+inline const ShardedMeta& meta_ready(const at::Tensor& t) {
+  const ShardedMeta& meta = meta_nowait(t);
   if (meta.pending) {
-    settle(meta);
+    wait(meta);
   }
   return meta;
 }
 inline const DTensorSpec& spec_of(const at::Tensor& t) {
-  return *moving_meta_of(t).spec;
+  return *meta_nowait(t).spec;
 }
 
 // What autograd asks of normal tensors.
@@ -128,7 +128,7 @@ class ShardedImpl final : public c10::TensorImpl {
   // and dropped.
   ShardedImpl(
       c10::DispatchKeySet keys, caffe2::TypeMeta dtype, c10::Device device,
-      WrapperParts& spare)
+      WrapperPools& spare)
       : TensorImpl(
             VIEW, std::move(spare.storage), inference_keys(keys), dtype) {
     spare.storage = std::move(storage_);
@@ -136,7 +136,7 @@ class ShardedImpl final : public c10::TensorImpl {
   }
   // Has all that wrappers share, the shape too.
   ShardedImpl(
-      const ShardedImpl& like, int64_t storage_offset, WrapperParts& spare)
+      const ShardedImpl& like, int64_t storage_offset, WrapperPools& spare)
       : ShardedImpl(like.key_set_, like.data_type_, *like.device_opt_, spare) {
     copy_shape(like, storage_offset);
   }
@@ -159,7 +159,7 @@ class ShardedImpl final : public c10::TensorImpl {
   void forget_use() { key_set_ = key_set_.remove(kUseKey); }
 
   [[gnu::always_inline]] void set_meta(
-      c10::intrusive_ptr<ShardedMeta> meta, WrapperParts& spare) {
+      c10::intrusive_ptr<ShardedMeta> meta, WrapperPools& spare) {
     extra_meta_.reset(spare.texts.take());
     extra_meta_->backend_meta_ = std::move(meta);
     storage_access_should_throw_ = true;

@@ -67,14 +67,14 @@ c10::VariableVersion version_of(const ShardedMeta& meta) {
 }
 
 // `offset` is that in the global strides; a whole shard has its own.
-at::Tensor make_formed(
-    at::Tensor&& local, const WrapperForm& form, int64_t offset, bool inference,
-    c10::intrusive_ptr<ShardedMeta> base) {
-  WrapperParts& spare = ThreadState::here().spare;
+at::Tensor make_from_template(
+    at::Tensor&& local, const WrapperTemplate& form, int64_t offset,
+    bool inference, c10::intrusive_ptr<ShardedMeta> base) {
+  WrapperPools& spare = ThreadState::here().spare;
   const c10::TensorImpl* shard = local.unsafeGetTensorImpl();
   auto impl = c10::make_intrusive<ShardedImpl>(
       static_cast<const ShardedImpl&>(form.like()),
-      form.is_whole() ? shard->storage_offset() : offset, spare);
+      form.is_unsharded() ? shard->storage_offset() : offset, spare);
   if (!inference) [[likely]] {
     impl->become_normal(version_of(local));
   }
@@ -93,7 +93,8 @@ void check_shard(const at::Tensor& local, const DTensorSpec& spec) {
 
 }  // namespace
 
-WrapperForm::WrapperForm(const at::Tensor& local, SpecPtr spec, ViewStart start)
+WrapperTemplate::WrapperTemplate(
+    const at::Tensor& local, SpecPtr spec, ViewStart start)
     : spec_(std::move(spec)),
       like_(make_impl(local, *spec_)),
       sizes_(local.sizes()),
@@ -106,13 +107,13 @@ WrapperForm::WrapperForm(const at::Tensor& local, SpecPtr spec, ViewStart start)
 
 // As of plain tensors, fresh results of inference mode are inference tensors,
 // which the shard knows, and views are what their source is.
-at::Tensor wrap(at::Tensor&& local, const WrapperForm& form) {
+at::Tensor wrap(at::Tensor&& local, const WrapperTemplate& form) {
   const bool inference = local.is_inference();
-  return make_formed(std::move(local), form, 0, inference, {});
+  return make_from_template(std::move(local), form, 0, inference, {});
 }
 
 at::Tensor wrap_view(
-    at::Tensor&& local, const WrapperForm& form, const at::Tensor& source) {
+    at::Tensor&& local, const WrapperTemplate& form, const at::Tensor& source) {
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   share_version(local, *meta);
@@ -121,7 +122,7 @@ at::Tensor wrap_view(
     use = meta->use;
   }
   constexpr auto offset = ShardedImpl::storage_offset_of();
-  at::Tensor view = make_formed(
+  at::Tensor view = make_from_template(
       std::move(local), form,
       offset_of_view(
           form.start(), source.unsafeGetTensorImpl()->*offset, form.like()),
@@ -150,7 +151,7 @@ at::Tensor make_wrapper(c10::intrusive_ptr<ShardedMeta> meta) {
 }
 
 at::Tensor wrap_shared(const at::Tensor& t) {
-  WrapperParts& spare = ThreadState::here().spare;
+  WrapperPools& spare = ThreadState::here().spare;
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       t.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   const auto* like = as_sharded_impl(t.unsafeGetTensorImpl());
@@ -191,7 +192,7 @@ void share_version(const at::Tensor& local, const ShardedMeta& source) {
 
 void take_use(
     const at::Tensor& view, const std::shared_ptr<const ParameterUse>& use) {
-  moving_meta_of(view).use = use;
+  meta_nowait(view).use = use;
   add_key(view, kUseKey);
 }
 
@@ -205,7 +206,7 @@ void follow_source(const at::Tensor& view, const at::Tensor& source) {
     return;
   }
   auto* impl = view.unsafeGetTensorImpl();
-  const at::Tensor& local = moving_meta_of(view).local;
+  const at::Tensor& local = meta_nowait(view).local;
   impl->*ShardedImpl::key_set() = source.key_set();
   impl->_set_conj(local.is_conj());
   impl->_set_neg(local.is_neg());
@@ -215,7 +216,7 @@ void follow_source(const at::Tensor& view, const at::Tensor& source) {
           : c10::VariableVersion(0));
 }
 
-at::Tensor wrap(at::Tensor local, const SpecPtr& spec, Shown shown) {
+at::Tensor wrap(at::Tensor local, const SpecPtr& spec, ViewOf shown) {
   check_shard(local, *spec);
   if (local._is_zerotensor()) {
     // Zeros of a derivative formula, which have no memory.
@@ -226,7 +227,7 @@ at::Tensor wrap(at::Tensor local, const SpecPtr& spec, Shown shown) {
 }
 
 at::Tensor wrap_replicated(
-    const at::Tensor& local, const DeviceMesh& mesh, Shown shown) {
+    const at::Tensor& local, const DeviceMesh& mesh, ViewOf shown) {
   return wrap(
       local,
       DTensorSpec::make(
@@ -237,12 +238,12 @@ at::Tensor wrap_replicated(
 
 at::Tensor wrap_view(
     at::Tensor local, const SpecPtr& spec, const at::Tensor& source,
-    std::shared_ptr<Copy> copy) {
+    std::shared_ptr<ViewCopy> copy) {
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   share_version(local, *meta);
   const std::shared_ptr<const ParameterUse> use = meta->use;
-  Shown shown;
+  ViewOf shown;
   shown.copy = copy ? std::move(copy) : meta->copy;
   if (!shown.copy) {
     shown.base = meta->base ? meta->base : std::move(meta);

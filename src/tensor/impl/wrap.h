@@ -35,11 +35,11 @@ inline int64_t offset_of_view(
 }
 
 /// What wrappers of equal shards have in common.
-class WrapperForm {
+class WrapperTemplate {
  public:
   /// A form that fits no shard.
-  WrapperForm() = default;
-  WrapperForm(const at::Tensor& local, SpecPtr spec, ViewStart start = {});
+  WrapperTemplate() = default;
+  WrapperTemplate(const at::Tensor& local, SpecPtr spec, ViewStart start = {});
 
   /// Tells whether `local` is a shard like the one that the form was made of.
   bool fits(const at::Tensor& local) const {
@@ -56,7 +56,7 @@ class WrapperForm {
   /// A wrapper without a meta.
   const c10::TensorImpl& like() const { return *like_; }
   /// Tells whether the shard is the whole: its offset is that of the tensor.
-  bool is_whole() const { return whole_; }
+  bool is_unsharded() const { return whole_; }
   const ViewStart& start() const { return start_; }
 
  private:
@@ -84,21 +84,21 @@ class WrapperForm {
 };
 
 /// What a view shows: a copy, or the memory of another tensor's shard.
-struct Shown {
-  std::shared_ptr<Copy> copy = nullptr;
+struct ViewOf {
+  std::shared_ptr<ViewCopy> copy = nullptr;
   c10::intrusive_ptr<ShardedMeta> base = nullptr;
 };
 
 /// Makes a sharded tensor of a shard. A replicated spec takes the shard's own
 /// strides and offset, so that views agree.
-at::Tensor wrap(at::Tensor local, const SpecPtr& spec, Shown shown = {});
+at::Tensor wrap(at::Tensor local, const SpecPtr& spec, ViewOf shown = {});
 /// Makes a replicated tensor of a plain one.
 at::Tensor wrap_replicated(
-    const at::Tensor& local, const DeviceMesh& mesh, Shown shown = {});
+    const at::Tensor& local, const DeviceMesh& mesh, ViewOf shown = {});
 /// Makes a view of `source` of a local view: of its shard, or of a copy.
 at::Tensor wrap_view(
     at::Tensor local, const SpecPtr& spec, const at::Tensor& source,
-    std::shared_ptr<Copy> copy = nullptr);
+    std::shared_ptr<ViewCopy> copy = nullptr);
 /// Makes a second tensor over the same meta.
 at::Tensor wrap_shared(const at::Tensor& t);
 
@@ -106,10 +106,10 @@ at::Tensor wrap_shared(const at::Tensor& t);
 void install(const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec);
 
 /// Makes a sharded tensor of a shard that fits a form.
-at::Tensor wrap(at::Tensor&& local, const WrapperForm& form);
+at::Tensor wrap(at::Tensor&& local, const WrapperTemplate& form);
 /// Makes a view of `source` of a view of its shard that fits a form.
 at::Tensor wrap_view(
-    at::Tensor&& local, const WrapperForm& form, const at::Tensor& source);
+    at::Tensor&& local, const WrapperTemplate& form, const at::Tensor& source);
 
 /// Gives a view that was not made of a form the storage offset that it has in
 /// the memory of its source.

@@ -30,7 +30,7 @@ c10::ExtraMeta* ErrorTexts::make() {
 void ErrorTexts::drop(c10::ExtraMeta* texts) {
   delete texts;
 }
-WrapperParts::WrapperParts()
+WrapperPools::WrapperPools()
     : storage(
           c10::Storage::use_byte_size_t{}, 0,
           c10::DataPtr(nullptr, c10::Device(c10::kCPU))) {}

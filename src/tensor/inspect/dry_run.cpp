@@ -33,11 +33,11 @@ struct NoHistory final : torch::autograd::Node {
 };
 
 at::Tensor without_data(const at::Tensor& t) {
-  const ShardedMeta& meta = moving_meta_of(t);
+  const ShardedMeta& meta = meta_nowait(t);
   at::Tensor copy =
       wrap_without_data(meta.spec, t.device(), {meta.copy, meta.base});
   copy.unsafeGetTensorImpl()->set_storage_offset(t.storage_offset());
-  meta_of(copy).cell = meta.cell;
+  meta_ready(copy).view_source = meta.view_source;
   if (t.requires_grad() && t.is_leaf()) {
     copy.set_requires_grad(true);
   } else if (t.requires_grad()) {
@@ -100,19 +100,21 @@ void DryRun::stop(std::string why) {
 }
 
 void DryRun::take(const OpCall& call, const OpTraits& traits) {
-  DryCall dry{call.describe(), &call.schema(), Way::kSpecial, {}, {}, {}};
-  if (has_own_way(call, traits)) {
+  DryCall dry{
+      call.describe(), &call.schema(), Strategy::kCustomKernel, {}, {}, {}};
+  if (has_custom_kernel(call, traits)) {
     dry.reason = "a kernel of its own";
-    dry.moves = moves_of(call, traits, Decision{.way = Way::kSpecial});
+    dry.moves =
+        moves_of(call, traits, Decision{.strategy = Strategy::kCustomKernel});
   } else {
     const DecisionPtr decision = decide(call, traits);
-    dry.way = decision->way;
+    dry.strategy = decision->strategy;
     dry.reason = decision->reason;
     dry.moves = moves_of(call, traits, *decision);
   }
-  const Way way = dry.way;
+  const Strategy strategy = dry.strategy;
   calls_.push_back(std::move(dry));
-  if (way == Way::kByOthers) {
+  if (strategy == Strategy::kDecomposed) {
     const size_t number = calls_.size() - 1;
     traits.decomposition->run(call);
     calls_[number].results = results_of(call);
@@ -122,7 +124,7 @@ void DryRun::take(const OpCall& call, const OpTraits& traits) {
     return;
   }
   if (traits.needs_no_data) {
-    traits.special(call);
+    traits.custom_kernel(call);
   } else if (returns_value(call.schema())) {
     calls_.back().results = {"a value"};
     stop("what follows depends on that value");
@@ -142,7 +144,7 @@ void DryRun::stop_at_values(const OpCall& call, const MoveList& moves) {
   calls_.push_back(
       {call.describe(),
        &call.schema(),
-       Way::kSpecial,
+       Strategy::kCustomKernel,
        "ATen reads the values of an argument",
        moves.moves(),
        {}});
@@ -156,8 +158,8 @@ void remove_data(const OpCall& call) {
       if (!t.defined() || (!is_sharded(t) && !call.writes(i))) {
         return t;
       }
-      auto [it, fresh] = copies.try_emplace(t.unsafeGetTensorImpl());
-      if (fresh) {
+      auto [it, refreshed] = copies.try_emplace(t.unsafeGetTensorImpl());
+      if (refreshed) {
         it->second = is_sharded(t) ? without_data(t) : at::empty_like(t);
       }
       return it->second;

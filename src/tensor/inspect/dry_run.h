@@ -15,7 +15,7 @@ namespace tessera::detail {
 struct DryCall {
   std::string text;
   const c10::FunctionSchema* schema;
-  Way way;
+  Strategy strategy;
   std::string reason;
   std::vector<Move> moves;
   /// "f32[8, 2] R", one per result; none where they are not known.

@@ -16,7 +16,7 @@ namespace tessera {
 
 namespace {
 
-using detail::Way;
+using detail::Strategy;
 
 // What several plans move on one rank.
 struct Total {
@@ -55,15 +55,15 @@ std::string explain_plan(
   return out.str();
 }
 
-const char* text_of(Way way) {
-  switch (way) {
-    case Way::kSpecial:
+const char* text_of(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kCustomKernel:
       return "runs in a way of its own: ";
-    case Way::kByRule:
+    case Strategy::kByRule:
       return "runs on the shards: ";
-    case Way::kByOthers:
+    case Strategy::kDecomposed:
       return "is decomposed: ";
-    case Way::kReplicated:
+    case Strategy::kReplicated:
       return "runs on whole values: ";
   }
   return "";
@@ -72,7 +72,7 @@ const char* text_of(Way way) {
 void print_call(
     std::ostream& out, const detail::DryCall& call, int64_t rank,
     Total& total) {
-  out << text_of(call.way) << call.reason << '\n';
+  out << text_of(call.strategy) << call.reason << '\n';
   for (const detail::Move& move : call.moves) {
     out << call.schema->arguments()[move.argument].name() << ": "
         << to_string(move.source->placements()) << " -> "

@@ -35,7 +35,7 @@ std::string form_of(const c10::OperatorHandle& op, const OpTraits& traits) {
   if (drawn) {
     return "random";
   }
-  if (traits.special != nullptr && !traits.is_random) {
+  if (traits.custom_kernel != nullptr && !traits.is_random) {
     return "kernel";
   }
   if (composite) {

@@ -120,22 +120,22 @@ class BoxExchange {
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& held) const {
     const bool local = stays_in_place(source_, target_);
-    const bool pulls = !local && can_pull(group_);
-    const BoxMoves moves(source_, target_, group_, pulls);
+    const bool reads = !local && shares_memory(group_);
+    const BoxMoves moves(source_, target_, group_, reads);
     const at::Tensor input = buffer_from(held);
     const auto tiles = tiles_of(target_, me_);
-    const at::Tensor output = tiles.size() == 1
-                                  ? empty_block(tiles[0]->box.sizes, options_)
-                                  : empty_block({total_numel(tiles)}, options_);
+    const at::Tensor output =
+        tiles.size() == 1 ? empty_cached(tiles[0]->box.sizes, options_)
+                          : empty_cached({total_numel(tiles)}, options_);
     if (!local) {
       const BoxExchangeLabel label(source_, target_);
-      pulls
-          ? all_to_all_by_pulls(
-                group_, output, input, moves.pulls, moves.received, moves.sent)
+      reads
+          ? all_to_all_direct(
+                group_, output, input, moves.reads, moves.received, moves.sent)
                 .wait()
           : exchange_buffers(moves, input, output);
     }
-    copy_pieces(moves.stay, input, 0, output, 0);
+    run_copies(moves.stay, input, 0, output, 0);
     return tensors_from(output, tiles);
   }
 
@@ -166,7 +166,7 @@ class BoxExchange {
           .contiguous();
     }
     const auto tiles = tiles_of(source_, me_);
-    const at::Tensor flat = empty_block({total_numel(tiles)}, options_);
+    const at::Tensor flat = empty_cached({total_numel(tiles)}, options_);
     int64_t begin = 0;
     for (size_t i = 0; i < held.size(); ++i) {
       part_of(flat, begin, tiles[i]->box).copy_(held[i]);
@@ -179,12 +179,12 @@ class BoxExchange {
       const BoxMoves& moves, const at::Tensor& input,
       const at::Tensor& output) const {
     const at::Tensor sent =
-        empty_block({c10::sum_integers(moves.sent)}, options_);
+        empty_cached({c10::sum_integers(moves.sent)}, options_);
     const at::Tensor received =
-        empty_block({c10::sum_integers(moves.received)}, options_);
-    copy_pieces(moves.pack, input, 0, sent, 0);
+        empty_cached({c10::sum_integers(moves.received)}, options_);
+    run_copies(moves.pack, input, 0, sent, 0);
     group_.all_to_all_v(received, sent, moves.received, moves.sent);
-    copy_pieces(moves.unpack, received, 0, output, 0);
+    run_copies(moves.unpack, received, 0, output, 0);
   }
 
   std::vector<at::Tensor> tensors_from(
@@ -199,10 +199,10 @@ class BoxExchange {
     int64_t begin = 0;
     for (const Tile* tile : tiles) {
       result.push_back(
-          empty_block(tile->box.sizes, options_.device(device(*tile))));
+          empty_cached(tile->box.sizes, options_.device(device(*tile))));
       const int64_t count = tile->box.numel();
-      const Piece run{0, 0, {count}, {1}, {1}};
-      copy_pieces({run}, output, begin, result.back(), 0);
+      const StridedCopy run{0, 0, {count}, {1}, {1}};
+      run_copies({run}, output, begin, result.back(), 0);
       begin += count;
     }
     return result;

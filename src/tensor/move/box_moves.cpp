@@ -22,24 +22,25 @@ std::vector<int64_t> buffer_offsets(const std::vector<Tile>& tiles) {
 
 BoxMoves::BoxMoves(
     const BoxLayout& source, const BoxLayout& target, const Communicator& group,
-    bool by_pulls)
+    bool reads_directly)
     : source_(source.tiles()),
       target_(target.tiles()),
       from_(buffer_offsets(source_)),
       to_(buffer_offsets(target_)),
-      by_pulls_(by_pulls) {
+      reads_directly_(reads_directly) {
   const auto size = static_cast<size_t>(group.size());
   const auto here = static_cast<size_t>(group.rank());
   const int64_t me = group.ranks()[here];
-  std::unordered_map<int64_t, size_t> places;
+  std::unordered_map<int64_t, size_t> group_ranks;
   for (size_t g = 0; g < size; ++g) {
-    places[group.ranks()[g]] = g;
+    group_ranks[group.ranks()[g]] = g;
   }
   std::vector<std::vector<TilePair>> leaving(size), arriving(size);
   for (const TilePair& pair : tile_pairs(source, target, me)) {
     const int64_t from = source_[pair.source].rank;
     const int64_t to = target_[pair.target].rank;
-    (to == me ? arriving[places[from]] : leaving[places[to]]).push_back(pair);
+    (to == me ? arriving[group_ranks[from]] : leaving[group_ranks[to]])
+        .push_back(pair);
   }
   for (size_t g = 0; g < size; ++g) {
     add_sent(leaving[g]);
@@ -49,16 +50,16 @@ BoxMoves::BoxMoves(
 
 // Adds the copies of a pair, shifted; returns its elements.
 int64_t BoxMoves::add(
-    Pieces& pieces, const TilePair& pair, Between between, int64_t from,
+    StridedCopies& copies, const TilePair& pair, Between between, int64_t from,
     int64_t to) const {
   int64_t count = 0;
-  for (Piece& piece : between(
+  for (StridedCopy& copy : between(
            region_of(source_[pair.source].box),
            region_of(target_[pair.target].box))) {
-    piece.from += from;
-    piece.to += to;
-    count += piece.numel();
-    pieces.push_back(std::move(piece));
+    copy.from += from;
+    copy.to += to;
+    count += copy.numel();
+    copies.push_back(std::move(copy));
   }
   return count;
 }
@@ -67,7 +68,7 @@ void BoxMoves::add_sent(const std::vector<TilePair>& pairs) {
   int64_t count = 0;
   for (const TilePair& pair : pairs) {
     count +=
-        by_pulls_
+        reads_directly_
             ? intersect(source_[pair.source].box, target_[pair.target].box)
                   ->numel()
             : add(pack, pair, packing, from_[pair.source], total_sent_ + count);
@@ -78,15 +79,15 @@ void BoxMoves::add_sent(const std::vector<TilePair>& pairs) {
 
 void BoxMoves::add_received(const std::vector<TilePair>& pairs, bool own) {
   int64_t count = 0;
-  Pieces pulled;
-  Pieces& direct = by_pulls_ ? pulled : stay;
+  StridedCopies read_copies;
+  StridedCopies& direct = reads_directly_ ? read_copies : stay;
   for (const TilePair& pair : pairs) {
     const int64_t to = to_[pair.target];
-    count += own || by_pulls_
-                 ? add(direct, pair, pieces_between, from_[pair.source], to)
+    count += own || reads_directly_
+                 ? add(direct, pair, copies_between, from_[pair.source], to)
                  : add(unpack, pair, unpacking, total_received_ + count, to);
   }
-  pulls.push_back(std::move(pulled));
+  reads.push_back(std::move(read_copies));
   received.push_back(own ? 0 : count);
   total_received_ += received.back();
 }

@@ -18,24 +18,25 @@ namespace tessera::detail {
 /// What this rank of the group sends and receives. The tilings must outlive it.
 class BoxMoves {
  public:
-  /// `by_pulls`: ranks read each other's buffers, so there is nothing to pack.
+  /// `reads_directly`: ranks read each other's buffers, so there is nothing to
+  /// pack.
   BoxMoves(
       const BoxLayout& source, const BoxLayout& target,
-      const Communicator& group, bool by_pulls);
+      const Communicator& group, bool reads_directly);
 
   std::vector<int64_t> sent;  // elements per group rank, 0 to itself
   std::vector<int64_t> received;
-  std::vector<Pieces> pulls;  // per group rank: its source -> my target
-  Pieces pack;                // my source -> send buffer
-  Pieces stay;                // my source -> my target
-  Pieces unpack;              // receive buffer -> my target
+  std::vector<StridedCopies> reads;  // per group rank: its source -> my target
+  StridedCopies pack;                // my source -> send buffer
+  StridedCopies stay;                // my source -> my target
+  StridedCopies unpack;              // receive buffer -> my target
 
  private:
-  using Between = Pieces (*)(const Region& held, const Region& wanted);
+  using Between = StridedCopies (*)(const Region& held, const Region& wanted);
 
   int64_t add(
-      Pieces& pieces, const TilePair& pair, Between between, int64_t from,
-      int64_t to) const;
+      StridedCopies& copies, const TilePair& pair, Between between,
+      int64_t from, int64_t to) const;
   void add_sent(const std::vector<TilePair>& pairs);
   void add_received(const std::vector<TilePair>& pairs, bool own);
 
@@ -43,7 +44,7 @@ class BoxMoves {
   const std::vector<Tile>& target_;
   std::vector<int64_t> from_;  // of each tile in the buffer of its rank
   std::vector<int64_t> to_;
-  bool by_pulls_;
+  bool reads_directly_;
   int64_t total_sent_ = 0;
   int64_t total_received_ = 0;
 };

@@ -32,10 +32,10 @@ size_t limit_from_environment() {
 #endif
 }
 
-class Blocks final : public c10::Allocator {
+class CpuBlockCache final : public c10::Allocator {
  public:
-  static Blocks& instance() {
-    static auto* blocks = new Blocks();  // outlives every tensor
+  static CpuBlockCache& instance() {
+    static auto* blocks = new CpuBlockCache();  // outlives every tensor
     return *blocks;
   }
 
@@ -46,7 +46,7 @@ class Blocks final : public c10::Allocator {
       data = c10::alloc_cpu(size);
     }
     return {
-        data, new Block{data, size}, &Blocks::give_back,
+        data, new Block{data, size}, &CpuBlockCache::give_back,
         c10::Device(c10::DeviceType::CPU)};
   }
 
@@ -107,7 +107,7 @@ class Blocks final : public c10::Allocator {
 
 }  // namespace
 
-at::Tensor empty_block(
+at::Tensor empty_cached(
     at::IntArrayRef sizes, const at::TensorOptions& options) {
   const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) *
                        options.dtype().itemsize();
@@ -115,7 +115,8 @@ at::Tensor empty_block(
     return at::empty(sizes, options);
   }
   return at::detail::empty_generic(
-      sizes, &Blocks::instance(), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      sizes, &CpuBlockCache::instance(),
+      c10::DispatchKeySet(c10::DispatchKey::CPU),
       c10::typeMetaToScalarType(options.dtype()), std::nullopt);
 }
 

@@ -15,6 +15,7 @@ namespace tessera::detail {
 
 /// Returns a contiguous tensor with undefined values, like at::empty(); a large
 /// one on the CPU lies in a block that was used before, where there is one.
-at::Tensor empty_block(at::IntArrayRef sizes, const at::TensorOptions& options);
+at::Tensor empty_cached(
+    at::IntArrayRef sizes, const at::TensorOptions& options);
 
 }  // namespace tessera::detail

@@ -36,8 +36,8 @@ class StepRun {
       case StepKind::kAllToAll:
       case StepKind::kExchange:
         return all_to_all();
-      case StepKind::kCut:
-        return cut();
+      case StepKind::kSlice:
+        return slice();
       case StepKind::kToPartial:
         return to_partial();
     }
@@ -46,10 +46,10 @@ class StepRun {
 
  private:
   at::Tensor new_shard() const {
-    return empty_block(step_.shape, shard_.options());
+    return empty_cached(step_.shape, shard_.options());
   }
   at::Tensor new_flat(const std::vector<int64_t>& counts) const {
-    return empty_block({c10::sum_integers(counts)}, shard_.options());
+    return empty_cached({c10::sum_integers(counts)}, shard_.options());
   }
   ReduceOp reduce_op() const { return step_.step->from()[0].reduce_op(); }
 
@@ -58,15 +58,15 @@ class StepRun {
       return shard_;
     }
     const at::Tensor flat = new_flat(step_.sent);
-    copy_pieces(step_.pack, shard_, 0, flat, 0);
+    run_copies(step_.pack, shard_, 0, flat, 0);
     return flat;
   }
 
   MovingShard all_gather() const {
     at::Tensor result = new_shard();
-    if (!step_.pulls.empty()) {
-      Work work = all_gather_by_pulls(
-          step_.group, result, shard_, step_.pulls, step_.received);
+    if (!step_.reads.empty()) {
+      Work work = all_gather_direct(
+          step_.group, result, shard_, step_.reads, step_.received);
       return MovingShard(std::move(result), std::move(work), {});
     }
     const at::Tensor flat =
@@ -90,28 +90,28 @@ class StepRun {
 
   MovingShard all_to_all() const {
     at::Tensor result = new_shard();
-    if (!step_.pulls.empty()) {
-      Work work = all_to_all_by_pulls(
-          step_.group, result, shard_, step_.pulls, step_.received, step_.sent);
+    if (!step_.reads.empty()) {
+      Work work = all_to_all_direct(
+          step_.group, result, shard_, step_.reads, step_.received, step_.sent);
       return MovingShard(std::move(result), std::move(work), {});
     }
     const at::Tensor flat = new_flat(step_.received);
     Work work = step_.group.all_to_all_async(
         flat, packed(), step_.received, step_.sent);
-    copy_pieces(step_.stay, shard_, 0, result, 0);
+    run_copies(step_.stay, shard_, 0, result, 0);
     return arriving(std::move(result), flat, std::move(work));
   }
 
-  MovingShard cut() const {
+  MovingShard slice() const {
     at::Tensor result = new_shard();
-    copy_pieces(step_.stay, shard_, 0, result, 0);
+    run_copies(step_.stay, shard_, 0, result, 0);
     return MovingShard(std::move(result));
   }
 
   MovingShard to_partial() const {
     at::Tensor result = shard_;
-    for (const auto& [op, coordinate] : step_.addends) {
-      result = addend_of(result, op, coordinate);
+    for (const auto& [op, coordinate] : step_.partials) {
+      result = partial_value_of(result, op, coordinate);
     }
     return MovingShard(std::move(result));
   }
@@ -122,9 +122,9 @@ class StepRun {
     if (flat.is_same(result)) {
       return MovingShard(std::move(result), std::move(work), {});
     }
-    const Pieces* pieces = &step_.unpack;  // the caller keeps the plan
-    auto unpack = [pieces, flat, result] {
-      copy_pieces(*pieces, flat, 0, result, 0);
+    const StridedCopies* copies = &step_.unpack;  // the caller keeps the plan
+    auto unpack = [copies, flat, result] {
+      run_copies(*copies, flat, 0, result, 0);
     };
     return MovingShard(result, std::move(work), std::move(unpack));
   }
@@ -149,11 +149,11 @@ at::Tensor neutral_like(const at::Tensor& value, ReduceOp op) {
 
 }  // namespace
 
-const at::Tensor& MovingShard::settle() {
+const at::Tensor& MovingShard::wait() {
   if (error_) {
     std::rethrow_exception(error_);
   }
-  if (settled_) {
+  if (complete_) {
     return shard_;
   }
   try {
@@ -165,12 +165,13 @@ const at::Tensor& MovingShard::settle() {
     error_ = std::current_exception();
     throw;
   }
-  settled_ = true;
+  complete_ = true;
   finish_ = {};
   return shard_;
 }
 
-at::Tensor addend_of(const at::Tensor& value, ReduceOp op, int64_t coordinate) {
+at::Tensor partial_value_of(
+    const at::Tensor& value, ReduceOp op, int64_t coordinate) {
   const bool everywhere =
       op == ReduceOp::kMax || op == ReduceOp::kMin || op == ReduceOp::kAvg;
   return everywhere || coordinate == 0 ? value : neutral_like(value, op);
@@ -180,7 +181,7 @@ namespace {
 
 // Brings a row-major shard into the target's order of dims, when it is there.
 MovingShard arranging(MovingShard moving, const std::vector<int64_t>& strides) {
-  if (moving.is_settled()) {
+  if (moving.is_complete()) {
     return MovingShard(arranged(moving.shard(), strides));
   }
   const at::Tensor& arriving = moving.shard();
@@ -190,7 +191,7 @@ MovingShard arranging(MovingShard moving, const std::vector<int64_t>& strides) {
   auto arrange = [rest, result] {
     // Fills the shard: no write that autograd should hear of.
     at::AutoDispatchBelowADInplaceOrView below;
-    result.copy_(rest->settle());
+    result.copy_(rest->wait());
   };
   return MovingShard(std::move(result), Work(), std::move(arrange));
 }
@@ -201,7 +202,7 @@ MovingShard start(const PreparedPlan& plan, const at::Tensor& shard) {
   const at::Tensor source = shard.resolve_conj().resolve_neg().contiguous();
   MovingShard current(source);
   for (const PreparedStep& step : plan.steps) {
-    const at::Tensor held = current.settle();
+    const at::Tensor held = current.wait();
     const StepLabel label(*step.step, held.numel(), step.shape);
     current = StepRun(step, held, !held.is_alias_of(shard)).start();
   }

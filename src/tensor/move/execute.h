@@ -11,7 +11,7 @@
 
 namespace tessera::detail {
 
-/// A shard on its way: a tensor whose memory is filled when settle() returns.
+/// A shard on its way: a tensor whose memory is filled when wait() returns.
 class MovingShard {
  public:
   explicit MovingShard(at::Tensor shard) : shard_(std::move(shard)) {}
@@ -19,19 +19,19 @@ class MovingShard {
       : shard_(std::move(shard)),
         work_(std::move(work)),
         finish_(std::move(finish)),
-        settled_(false) {}
+        complete_(false) {}
 
   const at::Tensor& shard() const { return shard_; }
-  bool is_settled() const { return settled_; }
+  bool is_complete() const { return complete_; }
   /// Waits and unpacks; throws what went wrong, again when asked again.
-  const at::Tensor& settle();
+  const at::Tensor& wait();
 
  private:
   at::Tensor shard_;
   Work work_;
   std::function<void()> finish_;
   std::exception_ptr error_;
-  bool settled_ = true;
+  bool complete_ = true;
 };
 
 /// Carries a plan out from this rank's shard of the source; all but the last
@@ -44,12 +44,13 @@ MovingShard start(const PreparedPlan& plan, const at::Tensor& shard);
 struct PendingPlan final : PendingMove {
   PendingPlan(std::shared_ptr<const PreparedPlan> of, MovingShard moving)
       : plan(std::move(of)), shard(std::move(moving)) {}
-  void settle() override { shard.settle(); }
+  void wait() override { shard.wait(); }
   std::shared_ptr<const PreparedPlan> plan;  // ends after the move
   MovingShard shard;
 };
 
 /// Turns a replicated value into the addend of one coordinate; exact.
-at::Tensor addend_of(const at::Tensor& value, ReduceOp op, int64_t coordinate);
+at::Tensor partial_value_of(
+    const at::Tensor& value, ReduceOp op, int64_t coordinate);
 
 }  // namespace tessera::detail

@@ -17,22 +17,23 @@ namespace {
 using Coordinate = std::vector<int64_t>;
 
 void append_shifted(
-    Pieces& pieces, const Pieces& more, int64_t from, int64_t to) {
-  for (Piece piece : more) {
-    piece.from += from;
-    piece.to += to;
-    pieces.push_back(std::move(piece));
+    StridedCopies& copies, const StridedCopies& more, int64_t from,
+    int64_t to) {
+  for (StridedCopy copy : more) {
+    copy.from += from;
+    copy.to += to;
+    copies.push_back(std::move(copy));
   }
 }
 
 // Tells whether pieces only say that both sides are the same `numel` elements.
-bool is_identity(const Pieces& pieces, int64_t numel) {
+bool is_identity(const StridedCopies& copies, int64_t numel) {
   int64_t done = 0;
-  for (const Piece& piece : pieces) {
-    if (!piece.is_run() || piece.from != done || piece.to != done) {
+  for (const StridedCopy& copy : copies) {
+    if (!copy.is_run() || copy.from != done || copy.to != done) {
       return false;
     }
-    done += piece.numel();
+    done += copy.numel();
   }
   return done == numel;
 }
@@ -43,45 +44,45 @@ bool is_identity(const Pieces& pieces, int64_t numel) {
 class ExchangeSides {
  public:
   explicit ExchangeSides(PreparedStep& step)
-      : step_(step), pulls_(can_pull(step.group)) {}
+      : step_(step), reads_directly_(shares_memory(step.group)) {}
 
   void add_sent(const Region& mine, const Region& theirs) {
-    const Pieces pieces = packing(mine, theirs);
-    step_.sent.push_back(total_numel(pieces));
-    if (!pulls_) {
-      append_shifted(step_.pack, pieces, 0, sent_);
+    const StridedCopies copies = packing(mine, theirs);
+    step_.sent.push_back(total_numel(copies));
+    if (!reads_directly_) {
+      append_shifted(step_.pack, copies, 0, sent_);
     }
     sent_ += step_.sent.back();
   }
   void add_received(const Region& theirs, const Region& mine) {
-    Pieces pieces =
-        pulls_ ? pieces_between(theirs, mine) : unpacking(theirs, mine);
-    step_.received.push_back(total_numel(pieces));
-    if (pulls_) {
-      step_.pulls.push_back(std::move(pieces));
+    StridedCopies copies = reads_directly_ ? copies_between(theirs, mine)
+                                           : unpacking(theirs, mine);
+    step_.received.push_back(total_numel(copies));
+    if (reads_directly_) {
+      step_.reads.push_back(std::move(copies));
     } else {
-      append_shifted(step_.unpack, pieces, received_, 0);
+      append_shifted(step_.unpack, copies, received_, 0);
     }
     received_ += step_.received.back();
   }
   void add_own(const Region& before, const Region& after) {
-    Pieces pieces = pieces_between(before, after);
-    pulls_ ? step_.pulls.push_back(std::move(pieces))
-           : static_cast<void>(step_.stay = std::move(pieces));
+    StridedCopies copies = copies_between(before, after);
+    reads_directly_ ? step_.reads.push_back(std::move(copies))
+                    : static_cast<void>(step_.stay = std::move(copies));
     step_.sent.push_back(0);
     step_.received.push_back(0);
   }
   void add_no_sent() { step_.sent.push_back(0); }
   void add_no_received() {
     step_.received.push_back(0);
-    if (pulls_) {
-      step_.pulls.emplace_back();
+    if (reads_directly_) {
+      step_.reads.emplace_back();
     }
   }
 
  private:
   PreparedStep& step_;
-  bool pulls_;
+  bool reads_directly_;
   int64_t sent_ = 0;
   int64_t received_ = 0;
 };
@@ -113,8 +114,8 @@ class Preparation {
       case StepKind::kAllToAll:
         all_to_all();
         break;
-      case StepKind::kCut:
-        result_.stay = pieces_between(before_, after_);
+      case StepKind::kSlice:
+        result_.stay = copies_between(before_, after_);
         break;
       case StepKind::kToPartial:
         to_partial();
@@ -152,15 +153,15 @@ class Preparation {
     group();
     int64_t received = 0;
     for_each_rank([&](const Coordinate& c) {
-      Pieces pieces = pieces_between(region_of(step_.before, c), after_);
-      append_shifted(result_.unpack, pieces, received, 0);
-      result_.received.push_back(total_numel(pieces));
-      result_.pulls.push_back(std::move(pieces));
+      StridedCopies copies = copies_between(region_of(step_.before, c), after_);
+      append_shifted(result_.unpack, copies, received, 0);
+      result_.received.push_back(total_numel(copies));
+      result_.reads.push_back(std::move(copies));
       received += result_.received.back();
     });
     result_.receives_result = is_identity(result_.unpack, received);
-    if (result_.receives_result || !can_pull(result_.group)) {
-      result_.pulls.clear();
+    if (result_.receives_result || !shares_memory(result_.group)) {
+      result_.reads.clear();
     }
   }
 
@@ -168,9 +169,9 @@ class Preparation {
     group();
     int64_t sent = 0;
     for_each_rank([&](const Coordinate& c) {
-      const Pieces pieces = packing(before_, region_of(step_.after, c));
-      append_shifted(result_.pack, pieces, 0, sent);
-      result_.sent.push_back(total_numel(pieces));
+      const StridedCopies copies = packing(before_, region_of(step_.after, c));
+      append_shifted(result_.pack, copies, 0, sent);
+      result_.sent.push_back(total_numel(copies));
       sent += result_.sent.back();
     });
     result_.sends_shard = is_identity(
@@ -193,7 +194,7 @@ class Preparation {
   void to_partial() {
     const Placements to = step_.to();
     for (size_t i = 0; i < to.size(); ++i) {
-      result_.addends.emplace_back(
+      result_.partials.emplace_back(
           to[i].reduce_op(), mine_[static_cast<size_t>(step_.mesh_dims[i])]);
     }
   }

@@ -25,15 +25,15 @@ struct PreparedStep {
   std::vector<int64_t> received = {};
   /// Per group rank: its shard -> the result. Set where ranks share memory;
   /// then there are no buffers.
-  std::vector<Pieces> pulls = {};
-  Pieces pack = {};    // shard -> send buffer
-  Pieces stay = {};    // shard -> result, without communication
-  Pieces unpack = {};  // receive buffer -> result
+  std::vector<StridedCopies> reads = {};
+  StridedCopies pack = {};    // shard -> send buffer
+  StridedCopies stay = {};    // shard -> result, without communication
+  StridedCopies unpack = {};  // receive buffer -> result
   /// The shard is the send buffer; the receive buffer is the result.
   bool sends_shard = false;
   bool receives_result = false;
   /// to_partial: the ops, and this rank's coordinates.
-  std::vector<std::pair<ReduceOp, int64_t>> addends = {};
+  std::vector<std::pair<ReduceOp, int64_t>> partials = {};
 };
 
 /// A plan between two specs, prepared for the rank of their meshes. Keeps both

@@ -12,7 +12,7 @@ namespace tessera::detail {
 
 namespace {
 
-std::vector<int64_t> mesh_dims_in_cut_order(const Layout& layout) {
+std::vector<int64_t> mesh_dims_in_order(const Layout& layout) {
   std::vector<int64_t> order;
   for (int64_t m = 0; m < layout.mesh().ndim(); ++m) {
     if (!layout.placements()[static_cast<size_t>(m)].is_shard()) {
@@ -56,7 +56,7 @@ Region in_order(const Region& region, const std::vector<int64_t>& order) {
 }
 
 // Sends each part of one cut from `source` along a mesh dim.
-at::Tensor scatter_cut(
+at::Tensor scatter_slices(
     const at::Tensor& tensor, const Placement& placement,
     const Communicator& group, int64_t source) {
   const Region all = region_of(whole(tensor.sizes().vec()));
@@ -73,7 +73,7 @@ at::Tensor scatter_cut(
     }
     counts.push_back(c10::multiply_integers(lengths_of(part)));
     if (packed.defined()) {
-      copy_pieces(packing(all, part), value, 0, packed, begin);
+      run_copies(packing(all, part), value, 0, packed, begin);
     }
     begin += counts.back();
   }
@@ -83,36 +83,36 @@ at::Tensor scatter_cut(
     // The source is taken to hold what this rank does.
     const Region part = parts_of(
         tensor, placement, group.size())[static_cast<size_t>(group.rank())];
-    copy_pieces(packing(all, part), value, 0, received, 0);
+    run_copies(packing(all, part), value, 0, received, 0);
   }
   return received;
 }
 
 }  // namespace
 
-at::Tensor move_shard(
+at::Tensor redistribute_shard(
     const at::Tensor& local, const DTensorSpec& source,
     const Placements& target) {
   if (!source.has_shard() || source.placements() == target) {
     return local;
   }
   const auto plan = prepared_plan(source, source.mesh(), target);
-  return start(*plan, local).settle();
+  return start(*plan, local).wait();
 }
 
-at::Tensor to_addend(const at::Tensor& value, const DTensorSpec& target) {
-  at::Tensor addend = value;
+at::Tensor to_partial(const at::Tensor& value, const DTensorSpec& target) {
+  at::Tensor partial = value;
   for (size_t m = 0; m < target.placements().size(); ++m) {
     const Placement& p = target.placements()[m];
     if (p.is_partial()) {
-      addend =
-          addend_of(addend, p.reduce_op(), (*target.mesh().coordinate())[m]);
+      partial = partial_value_of(
+          partial, p.reduce_op(), (*target.mesh().coordinate())[m]);
     }
   }
-  return addend;
+  return partial;
 }
 
-at::Tensor cut_shard(const at::Tensor& value, const DTensorSpec& target) {
+at::Tensor slice_shard(const at::Tensor& value, const DTensorSpec& target) {
   if (!target.has_shard()) {
     return at::empty({0}, value.options());
   }
@@ -126,8 +126,8 @@ at::Tensor cut_shard(const at::Tensor& value, const DTensorSpec& target) {
       in_order(region_of(target.layout(), *target.mesh().coordinate()), order);
   const at::Tensor shard = at::empty_strided(
       target.local_shape(), strides_of_shard(target), source.options());
-  copy_pieces(pieces_between(all, mine), source, 0, shard, 0);
-  return to_addend(shard, target);
+  run_copies(copies_between(all, mine), source, 0, shard, 0);
+  return to_partial(shard, target);
 }
 
 std::vector<int64_t> strides_of_shard(const DTensorSpec& spec) {
@@ -140,17 +140,17 @@ at::Tensor scatter_shard(
     return at::empty({0}, tensor.options());
   }
   at::Tensor local = tensor;
-  for (int64_t m : mesh_dims_in_cut_order(target.layout())) {
+  for (int64_t m : mesh_dims_in_order(target.layout())) {
     const Placement& placement = target.placements()[static_cast<size_t>(m)];
     const Communicator group = target.mesh().communicator(m);
     if (placement.is_shard()) {
-      local = scatter_cut(local, placement, group, source);
+      local = scatter_slices(local, placement, group, source);
       continue;
     }
     local = local.clone(at::MemoryFormat::Contiguous);
     group.broadcast(local, source);
   }
-  return to_addend(arranged(local, strides_of_shard(target)), target);
+  return to_partial(arranged(local, strides_of_shard(target)), target);
 }
 
 }  // namespace tessera::detail

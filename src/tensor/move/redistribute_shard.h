@@ -13,17 +13,17 @@ namespace tessera::detail {
 /// Returns this rank's shard in placements `target`, given the one in `source`,
 /// by the cheapest plan, in the target's order of dims. May share memory with
 /// `local` where nothing had to move.
-at::Tensor move_shard(
+at::Tensor redistribute_shard(
     const at::Tensor& local, const DTensorSpec& source,
     const Placements& target);
 
 /// Returns this rank's shard of a whole value, in memory of its own; no
 /// communication.
-at::Tensor cut_shard(const at::Tensor& value, const DTensorSpec& target);
+at::Tensor slice_shard(const at::Tensor& value, const DTensorSpec& target);
 
 /// Turns a value that all ranks hold into this rank's addend, along every mesh
 /// dim on which `target` is Partial.
-at::Tensor to_addend(const at::Tensor& value, const DTensorSpec& target);
+at::Tensor to_partial(const at::Tensor& value, const DTensorSpec& target);
 
 /// Sends the value that coordinate `source` of every mesh dim holds to all
 /// ranks, cut as `target` says. `tensor` has the global shape on every rank.

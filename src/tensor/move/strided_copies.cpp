@@ -113,25 +113,25 @@ struct DimStrips {
   int64_t to_stride = 1;
 };
 
-void add_dim(Piece& piece, int64_t size, int64_t from, int64_t to) {
+void add_dim(StridedCopy& copy, int64_t size, int64_t from, int64_t to) {
   if (size == 1) {
     return;
   }
-  if (!piece.sizes.empty() && piece.from_strides.back() == size * from &&
-      piece.to_strides.back() == size * to) {
-    piece.sizes.back() *= size;
-    piece.from_strides.back() = from;
-    piece.to_strides.back() = to;
+  if (!copy.sizes.empty() && copy.from_strides.back() == size * from &&
+      copy.to_strides.back() == size * to) {
+    copy.sizes.back() *= size;
+    copy.from_strides.back() = from;
+    copy.to_strides.back() = to;
     return;
   }
-  piece.sizes.push_back(size);
-  piece.from_strides.push_back(from);
-  piece.to_strides.push_back(to);
+  copy.sizes.push_back(size);
+  copy.from_strides.push_back(from);
+  copy.to_strides.push_back(to);
 }
 
 void combine(
-    const std::vector<DimStrips>& dims, size_t d, const Piece& outer,
-    Pieces& result) {
+    const std::vector<DimStrips>& dims, size_t d, const StridedCopy& outer,
+    StridedCopies& result) {
   if (d == dims.size()) {
     result.push_back(outer);
     return;
@@ -139,16 +139,17 @@ void combine(
   for (const Strip& s : dims[d].strips) {
     const int64_t from = dims[d].from_stride;
     const int64_t to = dims[d].to_stride;
-    Piece piece = outer;
-    piece.from += s.from * from;
-    piece.to += s.to * to;
-    add_dim(piece, s.count, s.from_step * from, s.to_step * to);
-    add_dim(piece, s.length, from, to);
-    combine(dims, d + 1, piece, result);
+    StridedCopy copy = outer;
+    copy.from += s.from * from;
+    copy.to += s.to * to;
+    add_dim(copy, s.count, s.from_step * from, s.to_step * to);
+    add_dim(copy, s.length, from, to);
+    combine(dims, d + 1, copy, result);
   }
 }
 
-Pieces pieces_of(const Region& held, const Region& wanted, Side from, Side to) {
+StridedCopies copies_of(
+    const Region& held, const Region& wanted, Side from, Side to) {
   std::vector<DimStrips> dims(held.size());
   int64_t from_stride = 1;
   int64_t to_stride = 1;
@@ -167,23 +168,23 @@ Pieces pieces_of(const Region& held, const Region& wanted, Side from, Side to) {
     from_stride *= length(from);
     to_stride *= length(to);
   }
-  Pieces result;
+  StridedCopies result;
   combine(dims, 0, {}, result);
   return result;
 }
 
 }  // namespace
 
-Pieces pieces_between(const Region& held, const Region& wanted) {
-  return pieces_of(held, wanted, &Segment::held, &Segment::wanted);
+StridedCopies copies_between(const Region& held, const Region& wanted) {
+  return copies_of(held, wanted, &Segment::held, &Segment::wanted);
 }
 
-Pieces packing(const Region& held, const Region& wanted) {
-  return pieces_of(held, wanted, &Segment::held, &Segment::packed);
+StridedCopies packing(const Region& held, const Region& wanted) {
+  return copies_of(held, wanted, &Segment::held, &Segment::packed);
 }
 
-Pieces unpacking(const Region& held, const Region& wanted) {
-  return pieces_of(held, wanted, &Segment::packed, &Segment::wanted);
+StridedCopies unpacking(const Region& held, const Region& wanted) {
+  return copies_of(held, wanted, &Segment::packed, &Segment::wanted);
 }
 
 }  // namespace tessera::detail

@@ -14,11 +14,11 @@ namespace tessera::detail {
 
 /// Returns how what `wanted` shares with `held` goes from the one shard to the
 /// other.
-Pieces pieces_between(const Region& held, const Region& wanted);
+StridedCopies copies_between(const Region& held, const Region& wanted);
 /// Returns how it goes from the shard of `held` into a buffer of its own, in
 /// the storage order of `wanted`.
-Pieces packing(const Region& held, const Region& wanted);
+StridedCopies packing(const Region& held, const Region& wanted);
 /// Returns how it goes from that buffer into the shard of `wanted`.
-Pieces unpacking(const Region& held, const Region& wanted);
+StridedCopies unpacking(const Region& held, const Region& wanted);
 
 }  // namespace tessera::detail

@@ -31,10 +31,10 @@ void write_once(const at::Tensor& to, const at::Tensor& value) {
 
 // Views compute with strides, so a copy of a whole tensor has the tensor's, and
 // one of a part is dense in the same order of dims.
-at::Tensor moved(
+at::Tensor redistribute_value(
     const at::Tensor& local, const DTensorSpec& spec,
     const Placements& target) {
-  at::Tensor value = move_shard(local, spec, target);
+  at::Tensor value = redistribute_shard(local, spec, target);
   const bool own_memory = !value.is_same(local);
   const bool whole = value.sizes() == at::IntArrayRef(spec.shape());
   const std::vector<int64_t> strides =
@@ -48,14 +48,15 @@ at::Tensor moved(
   return copy;
 }
 
-void refresh(Copy& copy) {
-  const ShardCell& shard = *copy.shard;
+void refresh(ViewCopy& copy) {
+  const ViewSource& shard = *copy.shard;
   if (copy.is_stale()) {
     if (shard.of) {
       refresh(*shard.of);
     }
     write_once(
-        copy.value, moved(shard.local, *shard.spec, copy.spec->placements()));
+        copy.value,
+        redistribute_value(shard.local, *shard.spec, copy.spec->placements()));
     copy.generation = shard.generation();
   }
 }
@@ -64,17 +65,17 @@ const ShardedMeta& shown_by(const ShardedMeta& meta) {
   return meta.base ? *meta.base : meta;
 }
 
-std::shared_ptr<ShardCell> cell_of(const ShardedMeta& meta) {
-  if (!meta.cell) {
+std::shared_ptr<ViewSource> view_source_of(const ShardedMeta& meta) {
+  if (!meta.view_source) {
     std::shared_ptr<uint64_t> writes;
     if (meta.base) {
-      writes = cell_of(*meta.base)->writes;
+      writes = view_source_of(*meta.base)->writes;
     } else if (meta.copy) {
       writes = meta.copy->shard->writes;
     } else {
       writes = std::make_shared<uint64_t>(0);
     }
-    meta.cell = std::make_shared<ShardCell>(ShardCell{
+    meta.view_source = std::make_shared<ViewSource>(ViewSource{
         .local = meta.local,
         .spec = meta.spec,
         .writes = std::move(writes),
@@ -82,7 +83,7 @@ std::shared_ptr<ShardCell> cell_of(const ShardedMeta& meta) {
         .of = meta.copy,
         .base = meta.base});
   }
-  return meta.cell;
+  return meta.view_source;
 }
 
 // How many rows lie before a dim of a tensor, how long they are, how many
@@ -113,41 +114,43 @@ bool have_same_rows(
 
 }  // namespace
 
-const at::Tensor& fresh_local(const at::Tensor& t) {
-  const ShardedMeta& meta = meta_of(t);
+const at::Tensor& refreshed_shard(const at::Tensor& t) {
+  const ShardedMeta& meta = meta_ready(t);
   if (meta.copy) {
     refresh(*meta.copy);
   }
   return meta.local;
 }
 
-std::shared_ptr<Copy> copy_of(const at::Tensor& t, const Placements& target) {
-  fresh_local(t);
-  return copy_of(meta_of(t), target);
+std::shared_ptr<ViewCopy> copy_of(
+    const at::Tensor& t, const Placements& target) {
+  refreshed_shard(t);
+  return copy_of(meta_ready(t), target);
 }
 
-std::shared_ptr<Copy> copy_of(
+std::shared_ptr<ViewCopy> copy_of(
     const ShardedMeta& meta, const Placements& target) {
-  const std::shared_ptr<ShardCell> cell = cell_of(meta);
+  const std::shared_ptr<ViewSource> view_source = view_source_of(meta);
   // Copies even where a view keeps a copy that is up to date: views may live
   // longer on one rank than on another, and all must communicate alike.
-  at::Tensor value = moved(meta.local, *meta.spec, target);
+  at::Tensor value = redistribute_value(meta.local, *meta.spec, target);
   std::erase_if(
-      cell->copies, [](const auto& known) { return known.expired(); });
-  for (const auto& known : cell->copies) {
-    const std::shared_ptr<Copy> copy = known.lock();
+      view_source->copies, [](const auto& known) { return known.expired(); });
+  for (const auto& known : view_source->copies) {
+    const std::shared_ptr<ViewCopy> copy = known.lock();
     if (copy && copy->spec->placements() == target) {
       write_once(copy->value, value);
-      copy->generation = cell->generation();
+      copy->generation = view_source->generation();
       return copy;
     }
   }
   SpecPtr spec = DTensorSpec::make(
       meta.spec->mesh(), target, meta.spec->shape(), meta.spec->strides(),
       meta.spec->dtype());
-  auto copy = std::make_shared<Copy>(
-      Copy{std::move(value), std::move(spec), cell, cell->generation()});
-  cell->copies.push_back(copy);
+  auto copy = std::make_shared<ViewCopy>(ViewCopy{
+      std::move(value), std::move(spec), view_source,
+      view_source->generation()});
+  view_source->copies.push_back(copy);
   return copy;
 }
 
@@ -157,34 +160,34 @@ c10::intrusive_ptr<ShardedMeta> root_of(const at::Tensor& t) {
   if (!meta->copy) {
     return meta->base ? meta->base : meta;
   }
-  std::shared_ptr<ShardCell> cell = meta->copy->shard;
-  while (cell->of) {
-    cell = cell->of->shard;
+  std::shared_ptr<ViewSource> view_source = meta->copy->shard;
+  while (view_source->of) {
+    view_source = view_source->of->shard;
   }
-  if (cell->base) {
-    return cell->base;
+  if (view_source->base) {
+    return view_source->base;
   }
   // The tensor's own meta may be gone; its cell is all that others share.
   auto root = c10::make_intrusive<ShardedMeta>(
-      cell->local, cell->spec, nullptr, nullptr);
-  root->cell = cell;
+      view_source->local, view_source->spec, nullptr, nullptr);
+  root->view_source = view_source;
   return root;
 }
 
 void after_write(const at::Tensor& t) {
-  const ShardedMeta& meta = meta_of(t);
+  const ShardedMeta& meta = meta_ready(t);
   if (meta.copy) {
     return after_write(*meta.copy);
   }
-  if (const auto& cell = shown_by(meta).cell) {
-    ++*cell->writes;
+  if (const auto& view_source = shown_by(meta).view_source) {
+    ++*view_source->writes;
   }
 }
 
-void after_write(Copy& copy) {
-  ShardCell& shard = *copy.shard;
+void after_write(ViewCopy& copy) {
+  ViewSource& shard = *copy.shard;
   shard.local.copy_(
-      move_shard(copy.value, *copy.spec, shard.spec->placements()));
+      redistribute_shard(copy.value, *copy.spec, shard.spec->placements()));
   if (shard.of) {
     after_write(*shard.of);
   } else {
@@ -194,29 +197,31 @@ void after_write(Copy& copy) {
 }
 
 void keep_sums(const at::Tensor& t, int64_t dim, at::Tensor sums) {
-  const std::shared_ptr<ShardCell> cell = cell_of(meta_of(t));
-  cell->sums = KnownSums{dim, std::move(sums), cell->generation()};
+  const std::shared_ptr<ViewSource> view_source = view_source_of(meta_ready(t));
+  view_source->sums =
+      KnownSums{dim, std::move(sums), view_source->generation()};
 }
 
 at::Tensor known_sums(const at::Tensor& t, int64_t dim) {
-  const ShardedMeta& meta = meta_of(t);
+  const ShardedMeta& meta = meta_ready(t);
   const ShardedMeta& root = shown_by(meta);
-  const ShardCell* cell = meta.copy ? nullptr : root.cell.get();
-  if (cell == nullptr || !cell->sums ||
-      cell->sums->generation != cell->generation() ||
-      !have_same_rows(root, cell->sums->dim, meta, dim)) {
+  const ViewSource* view_source = meta.copy ? nullptr : root.view_source.get();
+  if (view_source == nullptr || !view_source->sums ||
+      view_source->sums->generation != view_source->generation() ||
+      !have_same_rows(root, view_source->sums->dim, meta, dim)) {
     return {};
   }
   std::vector<int64_t> shape = meta.local.sizes().vec();
   shape[static_cast<size_t>(dim)] = 1;
-  return cell->sums->sums.reshape(shape);
+  return view_source->sums->sums.reshape(shape);
 }
 
 at::Tensor replicated_value(const at::Tensor& t) {
-  const ShardedMeta& meta = meta_of(t);
-  return meta.spec->is_replicated()
-             ? fresh_local(t)
-             : moved(fresh_local(t), *meta.spec, replicated(meta.spec->mesh()));
+  const ShardedMeta& meta = meta_ready(t);
+  return meta.spec->is_replicated() ? refreshed_shard(t)
+                                    : redistribute_value(
+                                          refreshed_shard(t), *meta.spec,
+                                          replicated(meta.spec->mesh()));
 }
 
 }  // namespace tessera::detail

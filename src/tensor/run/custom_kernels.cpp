@@ -39,7 +39,7 @@ at::Tensor apart_from(const at::Tensor& local, const at::Tensor& source) {
 // Writes `value`, plain and whole, or sharded in any way, into a shard.
 void copy_into(const at::Tensor& self, const at::Tensor& value) {
   const DTensorSpec& spec = spec_of(self);
-  const at::Tensor local = fresh_local(self);
+  const at::Tensor local = refreshed_shard(self);
   const bool same_shape = value.sizes() == self.sizes();
   if (is_sharded(value) && same_shape) {
     const DTensorSpec& from = spec_of(value);
@@ -55,15 +55,16 @@ void copy_into(const at::Tensor& self, const at::Tensor& value) {
                                ? DTensorSpec::make(
                                      from.mesh(), from.placements(),
                                      from.shape(), from.strides(), spec.dtype())
-                               : moving_meta_of(value).spec;
-    const at::Tensor shard =
-        converts ? fresh_local(value).to(spec.dtype()) : fresh_local(value);
-    local.copy_(
-        apart_from(local, move_shard(shard, *source, spec.placements())));
+                               : meta_nowait(value).spec;
+    const at::Tensor shard = converts ? refreshed_shard(value).to(spec.dtype())
+                                      : refreshed_shard(value);
+    local.copy_(apart_from(
+        local, redistribute_shard(shard, *source, spec.placements())));
   } else {
-    const at::Tensor whole =
+    const at::Tensor unsharded =
         is_sharded(value) ? replicated_value(value) : value;
-    local.copy_(apart_from(local, cut_shard(whole.expand(self.sizes()), spec)));
+    local.copy_(
+        apart_from(local, slice_shard(unsharded.expand(self.sizes()), spec)));
   }
   after_write(self);
 }
@@ -126,7 +127,7 @@ void new_kernel(const OpCall& call) {
     const auto given = call.argument(2).toDimVector();
     strides.assign(given.begin(), given.end());
   }
-  call.argument(0) = fresh_local(self);
+  call.argument(0) = refreshed_shard(self);
   same = same && is_non_overlapping(self.sizes(), strides);
   if (same) {
     call.argument(1) = spec.local_shape();
@@ -229,7 +230,7 @@ void metadata_kernel(const OpCall& call) {
   const at::Tensor self = call.argument(0).toTensor();
   const DTensorSpec& old = spec_of(self);
   TORCH_CHECK_VALUE(
-      !meta_of(self).copy && !meta_of(self).base, call.describe(),
+      !meta_ready(self).copy && !meta_ready(self).base, call.describe(),
       ": self is a view of a sharded tensor, whose shape cannot change in "
       "place; use the operator without the underscore");
   const DimMap map = dim_map(call, self);
@@ -257,7 +258,7 @@ void metadata_kernel(const OpCall& call) {
   }
   const SpecPtr spec =
       DTensorSpec::make(old.mesh(), placements, shape, strides, old.dtype());
-  const at::Tensor& local = fresh_local(self);
+  const at::Tensor& local = refreshed_shard(self);
   install(self, old.has_shard() ? rearranged(local, map) : local, spec);
   call.finish(self);
 }
@@ -302,7 +303,7 @@ namespace {
 void copy_moves(const OpCall& call, MoveList& list) {
   const at::Tensor& self = call.argument(0).toTensor();
   const at::Tensor& source = call.argument(1).toTensor();
-  list.fresh(0, self);
+  list.refreshed(0, self);
   if (is_sharded(self) && is_sharded(source) &&
       source.sizes() == self.sizes()) {
     list.shard(1, source, spec_of(self).placements());
@@ -312,20 +313,20 @@ void copy_moves(const OpCall& call, MoveList& list) {
 }
 
 void self_moves(const OpCall& call, MoveList& list) {
-  list.fresh(0, call.argument(0).toTensor());
+  list.refreshed(0, call.argument(0).toTensor());
 }
 
 void resize_moves(const OpCall& call, MoveList& list) {
   const at::Tensor& self = call.argument(0).toTensor();
-  keeps_shape(call, self) ? list.fresh(0, self) : list.value(0, self);
+  keeps_shape(call, self) ? list.refreshed(0, self) : list.value(0, self);
 }
 
 struct Entry {
   std::string_view name;
-  SpecialKernel kernel;
-  SpecialMoves moves = nullptr;
+  CustomKernel kernel;
+  CustomKernelMoves moves = nullptr;
   bool needs_no_data = false;
-  SpecialKernel outside = nullptr;
+  CustomKernel outside = nullptr;
 };
 
 constexpr Entry kTable[] = {
@@ -337,9 +338,9 @@ constexpr Entry kTable[] = {
     {"aten::is_same_size", is_same_size_kernel, nullptr, true},
     {"aten::is_set_to", is_set_to_kernel, nullptr, true},
     {"aten::as_strided", as_strided_kernel, as_strided_moves, false,
-     as_strided_outside},
+     as_strided_off_mesh},
     {"aten::as_strided_copy", as_strided_copy_kernel, as_strided_moves, false,
-     as_strided_outside},
+     as_strided_off_mesh},
     {"aten::cudnn_is_acceptable", cudnn_kernel, nullptr, true},
     {"aten::new_empty", new_kernel, self_moves},
     {"aten::new_zeros", new_kernel, self_moves},
@@ -362,14 +363,14 @@ constexpr Entry kTable[] = {
 
 }  // namespace
 
-void find_special(const c10::OperatorName& name, OpTraits& traits) {
+void find_custom_kernel(const c10::OperatorName& name, OpTraits& traits) {
   const std::string full = full_name(name);
   for (const Entry& entry : kTable) {
     if (entry.name == full) {
-      traits.special = entry.kernel;
-      traits.special_moves = entry.moves;
+      traits.custom_kernel = entry.kernel;
+      traits.custom_kernel_moves = entry.moves;
       traits.needs_no_data = entry.needs_no_data;
-      traits.special_outside = entry.outside;
+      traits.custom_kernel_off_mesh = entry.outside;
       traits.shares_shard = entry.kernel == detach_kernel;
       return;
     }

@@ -6,6 +6,6 @@
 namespace tessera::detail {
 
 /// Fills in the special kernel of an operator that no general way serves.
-void find_special(const c10::OperatorName& name, OpTraits& traits);
+void find_custom_kernel(const c10::OperatorName& name, OpTraits& traits);
 
 }  // namespace tessera::detail

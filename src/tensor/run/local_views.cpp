@@ -14,14 +14,14 @@ bool returns_view(const OpCall& call) {
 
 void local_squeeze(const LocalCall& local) {
   const OpCall& call = local.call;
-  const std::vector<int64_t>& whole = local.operands[0].shape();
+  const std::vector<int64_t>& unsharded = local.operands[0].shape();
   const at::Tensor self = call.argument(0).toTensor();
   const bool is_named = call.schema().argumentIndexWithName("dim").has_value();
   std::vector<int64_t> dims;
   for (int64_t d = 0; d < self.dim(); ++d) {
     const bool named =
         !is_named || wrap_dim(call.argument(1).toInt(), self.dim()) == d;
-    if (named && whole[static_cast<size_t>(d)] == 1) {
+    if (named && unsharded[static_cast<size_t>(d)] == 1) {
       dims.push_back(d);
     }
   }

@@ -37,7 +37,7 @@ at::Tensor second_handle(const at::Tensor& t) {
 }
 
 SpecPtr spec_or_replicated(const at::Tensor& t, const DeviceMesh& mesh) {
-  return is_sharded(t) ? moving_meta_of(t).spec
+  return is_sharded(t) ? meta_nowait(t).spec
                        : DTensorSpec::make(
                              mesh, replicated(mesh), t.sizes().vec(),
                              contiguous_strides(t.sizes()), t.scalar_type());
@@ -52,19 +52,19 @@ class Run {
         mesh_(*call.mesh()) {}
 
   void operator()() {
-    bring_arguments();
+    redistribute_inputs();
     for (const auto& [number, value] : decision_.local_arguments) {
       call_.argument(number) = value;
     }
     run_local();
     for (const Written& w : written_) {
-      bring_back(w);
+      write_back(w);
     }
     wrap_results();
   }
 
  private:
-  void bring_arguments() {
+  void redistribute_inputs() {
     size_t next = 0;
     for (size_t i = 0; i < call_.size(); ++i) {
       c10::IValue& value = call_.argument(i);
@@ -74,21 +74,21 @@ class Run {
         case ArgumentTraits::Kind::kTensor: {
           const OperandPlan& plan = decision_.operands[next++];
           if (plan.defined) {
-            value = stand_in(at::Tensor(value.toTensor()), plan);
+            value = local_argument(at::Tensor(value.toTensor()), plan);
           }
           break;
         }
         case ArgumentTraits::Kind::kTensors:
           map_elements(value, [&](const at::Tensor& t) {
             const OperandPlan& plan = decision_.operands[next++];
-            return plan.defined ? stand_in(t, plan) : t;
+            return plan.defined ? local_argument(t, plan) : t;
           });
           break;
       }
     }
   }
 
-  at::Tensor stand_in(const at::Tensor& t, const OperandPlan& plan) {
+  at::Tensor local_argument(const at::Tensor& t, const OperandPlan& plan) {
     if (plan.viewed) {
       return viewed(t, plan);
     }
@@ -97,7 +97,8 @@ class Run {
     }
     at::Tensor value = local_of(t, plan.target);
     if (plan.written) {
-      if (plan.moves && is_sharded(t) && value.is_alias_of(meta_of(t).local)) {
+      if (plan.moves && is_sharded(t) &&
+          value.is_alias_of(meta_ready(t).local)) {
         value = value.clone();
       }
       // Without a rule the call may give it another shape.
@@ -110,11 +111,12 @@ class Run {
   }
 
   at::Tensor local_of(const at::Tensor& t, const Placements& target) const {
-    const at::Tensor& local = is_sharded(t) ? fresh_local(t) : t;
+    const at::Tensor& local = is_sharded(t) ? refreshed_shard(t) : t;
     const bool stays = is_sharded(t) ? spec_of(t).placements() == target
                                      : target == replicated(mesh_);
     return stays ? local
-                 : move_shard(local, *spec_or_replicated(t, mesh_), target);
+                 : redistribute_shard(
+                       local, *spec_or_replicated(t, mesh_), target);
   }
 
   // The shard where it can show the view; a copy where a cut is in the way.
@@ -127,14 +129,14 @@ class Run {
     // the view alone does not have.
     TORCH_CHECK_NOT_IMPLEMENTED(
         !plan.moves || traits_.rule.rule != nullptr ||
-            (!meta_of(t).base && !meta_of(t).copy),
+            (!meta_ready(t).base && !meta_ready(t).copy),
         call_.describe(),
         ": self is a view of a sharded tensor, and the memory around it is ",
         "not at hand; clone() the view first");
     if (plan.moves) {
       copy_ = copy_of(t, plan.target);
     }
-    at::Tensor value = copy_ ? copy_->value : fresh_local(t);
+    at::Tensor value = copy_ ? copy_->value : refreshed_shard(t);
     if (plan.written) {
       value = second_handle(value);
       written_.push_back({t, value, &plan, plan.moves});
@@ -147,7 +149,7 @@ class Run {
     const Placements& result = placements_after(decision_, plan);
     const bool own = is_sharded(t) ? result == spec_of(t).placements()
                                    : result == replicated(mesh_);
-    const at::Tensor& local = is_sharded(t) ? fresh_local(t) : t;
+    const at::Tensor& local = is_sharded(t) ? refreshed_shard(t) : t;
     at::Tensor value = own ? (is_sharded(t) ? second_handle(local) : local)
                            : at::empty(shape_for(t, result), local.options());
     written_.push_back({t, value, &plan, !own});
@@ -205,11 +207,11 @@ class Run {
     call_.op().callBoxed(call_.stack());
   }
 
-  void bring_back(const Written& w) {
+  void write_back(const Written& w) {
     const Placements& result = placements_after(decision_, *w.plan);
     if (!is_sharded(w.tensor)) {
       if (w.moved || result != replicated(mesh_)) {
-        bring_back_plain(w, result);
+        write_back_plain(w, result);
       }
       return;
     }
@@ -230,8 +232,8 @@ class Run {
       return after_write(*copy_);
     }
     if (w.moved || result != spec.placements()) {
-      fresh_local(w.tensor).copy_(
-          move_shard(w.value, *spec_like(spec, result), spec.placements()));
+      refreshed_shard(w.tensor).copy_(redistribute_shard(
+          w.value, *spec_like(spec, result), spec.placements()));
     }
     after_write(w.tensor);
   }
@@ -242,7 +244,7 @@ class Run {
   }
 
   // A plain tensor stays plain and receives the replicated value.
-  void bring_back_plain(const Written& w, const Placements& result) const {
+  void write_back_plain(const Written& w, const Placements& result) const {
     const std::vector<int64_t> shape =
         w.plan->out ? result_shape(
                           decision_.output(
@@ -253,18 +255,19 @@ class Run {
     const SpecPtr spec = DTensorSpec::make(
         mesh_, result, shape, contiguous_strides(shape),
         w.tensor.scalar_type());
-    const at::Tensor whole = move_shard(w.value, *spec, replicated(mesh_));
-    if (w.plan->out && w.tensor.sizes() != whole.sizes()) {
-      w.tensor.resize_(whole.sizes());
+    const at::Tensor unsharded =
+        redistribute_shard(w.value, *spec, replicated(mesh_));
+    if (w.plan->out && w.tensor.sizes() != unsharded.sizes()) {
+      w.tensor.resize_(unsharded.sizes());
     }
-    w.tensor.copy_(whole);
+    w.tensor.copy_(unsharded);
   }
 
   bool has_new_memory(const Written& w) const {
     if (w.moved) {
       return false;
     }
-    const at::Tensor& old = meta_of(w.tensor).local;
+    const at::Tensor& old = meta_ready(w.tensor).local;
     return w.value.sizes() != old.sizes() ||
            w.value.strides() != old.strides() ||
            w.value.storage_offset() != old.storage_offset() ||
@@ -282,20 +285,20 @@ class Run {
       const std::vector<int64_t>& shape) {
     const DTensorSpec& old = spec_of(w.tensor);
     TORCH_CHECK_VALUE(
-        !meta_of(w.tensor).copy && !meta_of(w.tensor).base,
+        !meta_ready(w.tensor).copy && !meta_ready(w.tensor).base,
         call_.op().operator_name().name,
         ": a view of a sharded tensor cannot change its shape in place; got ",
         w.tensor.sizes(), " and ", w.value.sizes(), "; clone() the view first");
     const auto ndim = static_cast<int64_t>(shape.size());
     const Placements kept = fitting_placements(old, ndim);
-    const bool whole = result == replicated(mesh_);
+    const bool unsharded = result == replicated(mesh_);
     const std::vector<int64_t> strides =
-        whole ? w.value.strides().vec() : contiguous_strides(shape);
+        unsharded ? w.value.strides().vec() : contiguous_strides(shape);
     const SpecPtr from =
         DTensorSpec::make(mesh_, result, shape, strides, old.dtype());
     const SpecPtr to =
         DTensorSpec::make(mesh_, kept, shape, strides, old.dtype());
-    install(w.tensor, move_shard(w.value, *from, kept), to);
+    install(w.tensor, redistribute_shard(w.value, *from, kept), to);
   }
 
   void wrap_results() {
@@ -336,16 +339,16 @@ class Run {
         ": the result is ", t.layout(),
         ", and sharded tensors are strided; apply the operator to "
         "full_tensor() or to_local()");
-    const WrapperForm& form =
-        form_of_result(decision_, call_.op(), result, element, t);
+    const WrapperTemplate& wrapper_template =
+        template_of_result(decision_, call_.op(), result, element, t);
     if (!viewed_.defined() || !is_sharded(viewed_) || !returns_view(result)) {
-      return wrap(t, form.spec());
+      return wrap(t, wrapper_template.spec());
     }
-    const ViewStart start = form.start();
-    const bool whole = form.is_whole();
-    at::Tensor view = wrap_view(t, form.spec(), viewed_, copy_);
+    const ViewStart start = wrapper_template.start();
+    const bool unsharded = wrapper_template.is_unsharded();
+    at::Tensor view = wrap_view(t, wrapper_template.spec(), viewed_, copy_);
     // A whole shard has its own offset, and a copy of a view has none.
-    if (!decision_.views.empty() && (!whole || moving_meta_of(view).copy)) {
+    if (!decision_.views.empty() && (!unsharded || meta_nowait(view).copy)) {
       take_offset(view, start, viewed_);
     }
     return view;
@@ -360,8 +363,8 @@ class Run {
   const Decision& decision_;
   const DeviceMesh mesh_;
   std::vector<Written> written_;
-  at::Tensor viewed_;           // the source of a view's results
-  std::shared_ptr<Copy> copy_;  // the copy that they point into
+  at::Tensor viewed_;               // the source of a view's results
+  std::shared_ptr<ViewCopy> copy_;  // the copy that they point into
 };
 
 }  // namespace
@@ -393,12 +396,12 @@ Placements fitting_placements(const DTensorSpec& old, int64_t ndim) {
 }
 
 void run_general(const OpCall& call, const OpTraits& traits) {
-  run_decided(call, traits, *decide(call, traits));
+  run_decision(call, traits, *decide(call, traits));
 }
 
-void run_decided(
+void run_decision(
     const OpCall& call, const OpTraits& traits, const Decision& decision) {
-  if (decision.way == Way::kByOthers) {
+  if (decision.strategy == Strategy::kDecomposed) {
     return traits.decomposition->run(call);
   }
   Run(call, traits, decision)();

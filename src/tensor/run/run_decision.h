@@ -9,7 +9,7 @@ namespace tessera::detail {
 void run_general(const OpCall& call, const OpTraits& traits);
 
 /// Runs a call as decided; this rank is in the mesh.
-void run_decided(
+void run_decision(
     const OpCall& call, const OpTraits& traits, const Decision& decision);
 
 /// Gives _reshape_alias on a shard the strides that follow from the shard's

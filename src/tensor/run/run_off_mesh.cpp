@@ -22,12 +22,13 @@ namespace {
 // What stands in for the data of a mesh that this rank is outside of: nothing,
 // on the meta device; where an operator has no meta kernel, a value that its
 // checks let pass.
-enum class StandIn : uint8_t { kMeta, kOnes, kZeros };
+enum class OffMeshArgument : uint8_t { kMeta, kOnes, kZeros };
 
 // Runs the call on tensors of the global shapes without the data of this mesh.
 // Returns what stood in for the tensors that the call writes.
-std::vector<at::Tensor> run_for_shapes(const OpCall& call, StandIn with) {
-  const bool on_meta = with == StandIn::kMeta;
+std::vector<at::Tensor> run_for_shapes(
+    const OpCall& call, OffMeshArgument with) {
+  const bool on_meta = with == OffMeshArgument::kMeta;
   std::vector<at::Tensor> written;
   for (size_t i = 0; i < call.size(); ++i) {
     map_tensors(call.argument(i), [&](const at::Tensor& t) {
@@ -43,7 +44,8 @@ std::vector<at::Tensor> run_for_shapes(const OpCall& call, StandIn with) {
       if (call.writes(i)) {
         written.push_back(made);
       }
-      return on_meta ? made : made.fill_(with == StandIn::kOnes ? 1 : 0);
+      return on_meta ? made
+                     : made.fill_(with == OffMeshArgument::kOnes ? 1 : 0);
     });
     if (on_meta && call.argument(i).isDevice()) {
       call.argument(i) = c10::Device(at::kMeta);
@@ -54,7 +56,7 @@ std::vector<at::Tensor> run_for_shapes(const OpCall& call, StandIn with) {
 }
 
 // The spec of a tensor of the shape, strides and dtype of `like`.
-SpecPtr spec_outside(
+SpecPtr spec_off_mesh(
     const at::Tensor& like, const DeviceMesh& mesh,
     const Placements& placements) {
   return DTensorSpec::make(
@@ -82,7 +84,7 @@ SpecPtr common_spec(const OpCall& call, const OpTraits& traits) {
     if (!is_sharded(t) || t.dim() == 0) {
       return;
     }
-    const SpecPtr& spec = meta_of(t).spec;
+    const SpecPtr& spec = meta_ready(t).spec;
     common = common ? common : spec;
     equal = equal && spec->placements() == common->placements() &&
             spec->shape() == common->shape() &&
@@ -136,7 +138,7 @@ at::Tensor result_without_meta_kernel(const OpCall& call) {
 std::vector<at::Tensor> run_on_meta(const OpCall& call) {
   const at::Tensor known = result_without_meta_kernel(call);
   if (!known.defined()) {
-    return run_for_shapes(call, StandIn::kMeta);
+    return run_for_shapes(call, OffMeshArgument::kMeta);
   }
   call.finish(known);
   return {};
@@ -149,7 +151,8 @@ std::vector<at::Tensor> run_for_shapes_or_values(const OpCall& call) {
   const size_t below = stack.size() - call.size();
   const torch::jit::Stack saved(
       stack.begin() + static_cast<std::ptrdiff_t>(below), stack.end());
-  for (const StandIn with : {StandIn::kMeta, StandIn::kOnes}) {
+  for (const OffMeshArgument with :
+       {OffMeshArgument::kMeta, OffMeshArgument::kOnes}) {
     try {
       return run_for_shapes(call, with);
     } catch (const std::exception&) {  // Python may have a meta kernel too
@@ -157,13 +160,13 @@ std::vector<at::Tensor> run_for_shapes_or_values(const OpCall& call) {
       stack.insert(stack.end(), saved.begin(), saved.end());
     }
   }
-  return run_for_shapes(call, StandIn::kZeros);
+  return run_for_shapes(call, OffMeshArgument::kZeros);
 }
 
 }  // namespace
 
 at::Tensor wrap_without_data(
-    const SpecPtr& spec, c10::Device device, Shown shown) {
+    const SpecPtr& spec, c10::Device device, ViewOf shown) {
   at::Tensor t = wrap(no_data(*spec, device), spec, std::move(shown));
   if (spec->is_replicated() && spec->has_shard()) {
     t.unsafeGetTensorImpl()->set_sizes_and_strides(
@@ -177,7 +180,7 @@ at::Tensor wrap_without_data(
 at::Tensor view_without_data(
     const SpecPtr& spec, c10::Device device, const at::Tensor& source) {
   at::Tensor view = wrap_without_data(spec, device, {nullptr, root_of(source)});
-  if (const auto& use = moving_meta_of(source).use) {
+  if (const auto& use = meta_nowait(source).use) {
     take_use(view, use);
   }
   follow_source(view, source);
@@ -191,11 +194,11 @@ class ResultPlacements {
  public:
   ResultPlacements(const OpCall& call, const OpTraits& traits)
       : mesh_(*call.mesh()) {
-    if (!has_own_way(call, traits)) {
+    if (!has_custom_kernel(call, traits)) {
       decision_ = decide(call, traits);
       return;
     }
-    drawn_ = traits.is_random ? traits.drawn_placements(call) : std::nullopt;
+    random_ = traits.is_random ? traits.random_placements(call) : std::nullopt;
     common_ = common_spec(call, traits);
   }
 
@@ -207,11 +210,12 @@ class ResultPlacements {
       }
       return placements;
     }
-    if (drawn_) {
-      return *drawn_;
+    if (random_) {
+      return *random_;
     }
-    const bool cut = common_ && t.sizes() == at::IntArrayRef(common_->shape());
-    return cut ? common_->placements() : replicated(mesh_);
+    const bool sharded =
+        common_ && t.sizes() == at::IntArrayRef(common_->shape());
+    return sharded ? common_->placements() : replicated(mesh_);
   }
 
   ViewStart start(const at::Tensor& t, size_t element) const {
@@ -223,7 +227,7 @@ class ResultPlacements {
 
  private:
   const DeviceMesh mesh_;
-  std::optional<Placements> drawn_;
+  std::optional<Placements> random_;
   SpecPtr common_;
   DecisionPtr decision_;
 };
@@ -239,16 +243,16 @@ at::Tensor source_of_views(const OpCall& call, const OpTraits& traits) {
 void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   const DeviceMesh mesh = *call.mesh();
   const c10::Device device(mesh.device_type());
-  const c10::impl::ExcludeDispatchKeyGuard no_draws(kPlainRandomKey);
+  const c10::impl::ExcludeDispatchKeyGuard no_draws(kUnshardedRandomKey);
   if (traits.is_random && may_compute) {  // else this is a dry run
     traits.skip_random(call);
   }
   check_returns_tensors(call);
-  if (traits.special_outside != nullptr) {
-    return traits.special_outside(call);
+  if (traits.custom_kernel_off_mesh != nullptr) {
+    return traits.custom_kernel_off_mesh(call);
   }
-  if (!has_own_way(call, traits) &&
-      decide(call, traits)->way == Way::kByOthers) {
+  if (!has_custom_kernel(call, traits) &&
+      decide(call, traits)->strategy == Strategy::kDecomposed) {
     return traits.decomposition->run(call);
   }
   const ResultPlacements placements(call, traits);
@@ -260,14 +264,14 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
     const at::Tensor& t = written[i];
     if (is_sharded(t) && t.sizes() != values[i].sizes()) {
       const Placements kept = fitting_placements(spec_of(t), values[i].dim());
-      const SpecPtr spec = spec_outside(values[i], mesh, kept);
+      const SpecPtr spec = spec_off_mesh(values[i], mesh, kept);
       install(t, no_data(*spec, device), spec);
     }
   }
   call.map_results(
       written, [&](const at::Tensor& t, size_t result, size_t element) {
         const SpecPtr spec =
-            spec_outside(t, mesh, placements.of(t, result, element));
+            spec_off_mesh(t, mesh, placements.of(t, result, element));
         if (!source.defined()) {
           return wrap_without_data(spec, device);
         }
@@ -279,7 +283,7 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
 
 }  // namespace
 
-void run_outside(const OpCall& call, const OpTraits& traits) {
+void run_off_mesh(const OpCall& call, const OpTraits& traits) {
   run(call, traits, /*may_compute=*/true);
 }
 

@@ -8,14 +8,14 @@ namespace tessera::detail {
 
 /// Gives the results of a call their specs on a rank outside the mesh, which
 /// holds no data and takes no part.
-void run_outside(const OpCall& call, const OpTraits& traits);
+void run_off_mesh(const OpCall& call, const OpTraits& traits);
 /// The same where nothing may be computed, not even on zeros: throws for an
 /// operator without a meta kernel. Arguments and results have no data.
 void run_for_specs(const OpCall& call, const OpTraits& traits);
 
 /// Makes a tensor that has a spec and no data, for run_for_specs().
 at::Tensor wrap_without_data(
-    const SpecPtr& spec, c10::Device device, Shown shown = {});
+    const SpecPtr& spec, c10::Device device, ViewOf shown = {});
 
 /// The same for a view of `source`.
 at::Tensor view_without_data(

@@ -51,7 +51,7 @@ int64_t end_of(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {
 }
 
 // Tells whether this rank holds all of a tensor's memory in its shard.
-bool is_whole(const ShardedMeta& root) {
+bool is_unsharded(const ShardedMeta& root) {
   return root.spec->is_replicated() && root.spec->has_shard();
 }
 
@@ -72,7 +72,7 @@ void check_window(
   const int64_t held = end_of(root.spec->shape(), root.spec->strides(), 0) *
                        width_of(*root.spec);
   TORCH_CHECK(
-      is_whole(root) || wanted <= held, call.describe(),
+      is_unsharded(root) || wanted <= held, call.describe(),
       ": the window is out of bounds; it ends at byte ", wanted,
       ", and the memory of ", shape_to_string(root.spec->shape()),
       " with strides ", shape_to_string(root.spec->strides()), " at byte ",
@@ -80,14 +80,14 @@ void check_window(
 }
 
 // Tells whether a view lies in a copy that shows all memory of its root.
-bool lies_in_whole_copy(const ShardedMeta& meta) {
+bool lies_in_replicated_copy(const ShardedMeta& meta) {
   return meta.copy && meta.copy->spec->is_replicated() &&
          !meta.copy->shard->of && !meta.copy->shard->base;
 }
 
 // A copy holds values; of a conjugate or a negative it is no memory any more.
 void check_marks(const OpCall& call, const ShardedMeta& meta) {
-  for (const Copy* copy = meta.copy.get(); copy != nullptr;
+  for (const ViewCopy* copy = meta.copy.get(); copy != nullptr;
        copy = copy->shard->of.get()) {
     const at::Tensor& of = copy->shard->local;
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -100,8 +100,8 @@ void check_marks(const OpCall& call, const ShardedMeta& meta) {
 }
 
 // Tells whether the root's own shard can be shown.
-bool lies_in_whole_shard(const ShardedMeta& meta, const ShardedMeta& root) {
-  return !meta.copy && is_whole(root);
+bool lies_in_unsharded_shard(const ShardedMeta& meta, const ShardedMeta& root) {
+  return !meta.copy && is_unsharded(root);
 }
 
 // The memory of a tensor as elements of another dtype, as under view_as_real().
@@ -120,7 +120,8 @@ at::Tensor window_in(
     const at::Tensor& memory, const Window& window, const at::Tensor& self,
     const ShardedMeta& root) {
   const at::Tensor elements = as_elements(memory, self.scalar_type());
-  const int64_t root_offset = is_whole(root) ? root.local.storage_offset() : 0;
+  const int64_t root_offset =
+      is_unsharded(root) ? root.local.storage_offset() : 0;
   const int64_t moved = (memory.storage_offset() - root_offset) *
                         static_cast<int64_t>(memory.element_size()) /
                         static_cast<int64_t>(self.element_size());
@@ -144,21 +145,21 @@ SpecPtr spec_of_window(const DTensorSpec& self, const Window& window) {
 // The window on this rank, and the copy that it lies in, if any.
 struct ShownWindow {
   at::Tensor local;
-  std::shared_ptr<Copy> copy;
+  std::shared_ptr<ViewCopy> copy;
 };
 
 ShownWindow show(const OpCall& call, const Window& window) {
   const at::Tensor& self = call.argument(0).toTensor();
-  const ShardedMeta& meta = meta_of(self);
+  const ShardedMeta& meta = meta_ready(self);
   const auto root = root_of(self);
   check_window(call, window, *root);
   check_marks(call, meta);
-  if (lies_in_whole_shard(meta, *root)) {
+  if (lies_in_unsharded_shard(meta, *root)) {
     return {window_in(root->local, window, self, *root), nullptr};
   }
-  std::shared_ptr<Copy> copy = meta.copy;
-  if (lies_in_whole_copy(meta)) {
-    fresh_local(self);
+  std::shared_ptr<ViewCopy> copy = meta.copy;
+  if (lies_in_replicated_copy(meta)) {
+    refreshed_shard(self);
   } else {
     count_fallback(call);
     copy = copy_of(*root, replicated(meta.spec->mesh()));
@@ -221,20 +222,20 @@ void as_strided_copy_kernel(const OpCall& call) {
 
 void as_strided_moves(const OpCall& call, MoveList& list) {
   const at::Tensor& self = call.argument(0).toTensor();
-  const ShardedMeta& meta = moving_meta_of(self);
+  const ShardedMeta& meta = meta_nowait(self);
   const auto root = root_of(self);
   const bool same = shows_itself(call);
   if (same && !is_copy(call)) {
     return;
   }
-  if (same || lies_in_whole_copy(meta)) {
-    list.fresh(0, self);
-  } else if (!lies_in_whole_shard(meta, *root)) {
+  if (same || lies_in_replicated_copy(meta)) {
+    list.refreshed(0, self);
+  } else if (!lies_in_unsharded_shard(meta, *root)) {
     list.copy(0, *root, replicated(meta.spec->mesh()));
   }
 }
 
-void as_strided_outside(const OpCall& call) {
+void as_strided_off_mesh(const OpCall& call) {
   const at::Tensor self = call.argument(0).toTensor();
   const DTensorSpec& spec = spec_of(self);
   const Window window = window_of(call);

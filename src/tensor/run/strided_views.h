@@ -21,7 +21,7 @@ void as_strided_kernel(const OpCall& call);
 void as_strided_copy_kernel(const OpCall& call);
 void as_strided_moves(const OpCall& call, MoveList& list);
 /// Both on a rank without data, and where nothing may be computed.
-void as_strided_outside(const OpCall& call);
+void as_strided_off_mesh(const OpCall& call);
 
 /// Tells whether as_strided(...) asks for what its argument is already.
 bool shows_itself(const OpCall& call);

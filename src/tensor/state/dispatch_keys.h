@@ -21,7 +21,7 @@ constexpr c10::DispatchKey kUseKey = c10::DispatchKey::DeferredInit;
 
 /// Below autograd, and without a kernel of its own in any supported version;
 /// see Note [Plain tensors that must be equal on all ranks].
-constexpr c10::DispatchKey kPlainRandomKey = c10::DispatchKey::Fake;
+constexpr c10::DispatchKey kUnshardedRandomKey = c10::DispatchKey::Fake;
 
 /// No backend has this key: its entry in the table of an operator that ATen
 /// decomposes is that decomposition.

@@ -1,6 +1,6 @@
 // Parts of dead tensors that serve the next ones.
 //
-// Note [Spare parts]
+// Note [Object pools]
 // Every result of every call needs a wrapper, its meta and its error texts, and
 // most results die soon. Each thread keeps what died on it. Gradients are made
 // on LibTorch's threads for backward passes and die on others, so threads hand
@@ -17,38 +17,38 @@ namespace tessera::detail {
 /// How many parts of a kind a thread keeps. None, where a sanitizer must see
 /// every end.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kMostSpare = 0;
+constexpr size_t kPoolCapacity = 0;
 #else
-constexpr size_t kMostSpare = 64;
+constexpr size_t kPoolCapacity = 64;
 #endif
 
 /// The spare parts of one kind on one thread. `Kind` has make() and drop().
 template <class Kind>
-class SpareParts {
+class ObjectPool {
  public:
-  using Part = decltype(Kind::make());
+  using Object = decltype(Kind::make());
 
-  SpareParts() = default;
-  SpareParts(const SpareParts&) = delete;
-  SpareParts& operator=(const SpareParts&) = delete;
-  ~SpareParts() {
+  ObjectPool() = default;
+  ObjectPool(const ObjectPool&) = delete;
+  ObjectPool& operator=(const ObjectPool&) = delete;
+  ~ObjectPool() {
     while (count_ > 0) {
-      Kind::drop(parts_[--count_]);
+      Kind::drop(objects_[--count_]);
     }
   }
 
-  Part take() { return count_ > 0 ? parts_[--count_] : take_slowly(); }
-  void give(Part part) {
-    if (count_ < kMostSpare) {
-      parts_[count_++] = part;
+  Object take() { return count_ > 0 ? objects_[--count_] : take_from_depot(); }
+  void give(Object object) {
+    if (count_ < kPoolCapacity) {
+      objects_[count_++] = object;
     } else {
-      give_slowly(part);
+      give_to_depot(object);
     }
   }
 
  private:
-  static constexpr size_t kBatch = kMostSpare / 2;
-  using Batch = std::array<Part, kBatch>;
+  static constexpr size_t kBatch = kPoolCapacity / 2;
+  using Batch = std::array<Object, kBatch>;
   // What threads hand on to each other.
   struct Depot {
     static constexpr size_t kMostBatches = 16;
@@ -60,38 +60,38 @@ class SpareParts {
     return *depot;
   }
 
-  [[gnu::noinline]] Part take_slowly() {
+  [[gnu::noinline]] Object take_from_depot() {
     if constexpr (kBatch > 0) {
       Depot& shared = depot();
       const std::lock_guard<std::mutex> lock(shared.mutex);
       if (!shared.batches.empty()) {
-        for (const Part part : shared.batches.back()) {
-          parts_[count_++] = part;
+        for (const Object object : shared.batches.back()) {
+          objects_[count_++] = object;
         }
         shared.batches.pop_back();
-        return parts_[--count_];
+        return objects_[--count_];
       }
     }
     return Kind::make();
   }
 
-  [[gnu::noinline]] void give_slowly(Part part) {
+  [[gnu::noinline]] void give_to_depot(Object object) {
     if constexpr (kBatch > 0) {
       Depot& shared = depot();
       const std::lock_guard<std::mutex> lock(shared.mutex);
       if (shared.batches.size() < Depot::kMostBatches) {
         Batch& batch = shared.batches.emplace_back();
-        for (Part& slot : batch) {
-          slot = parts_[--count_];
+        for (Object& slot : batch) {
+          slot = objects_[--count_];
         }
-        parts_[count_++] = part;
+        objects_[count_++] = object;
         return;
       }
     }
-    Kind::drop(part);
+    Kind::drop(object);
   }
 
-  std::array<Part, kMostSpare> parts_ = {};
+  std::array<Object, kPoolCapacity> objects_ = {};
   size_t count_ = 0;
 };
 

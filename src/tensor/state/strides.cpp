@@ -82,7 +82,7 @@ std::vector<int64_t> shard_strides(
              : dense_strides(local, shape, strides);
 }
 
-std::vector<int64_t> strides_of_whole(
+std::vector<int64_t> strides_of_unsharded(
     c10::IntArrayRef shape, c10::IntArrayRef local,
     c10::IntArrayRef local_strides) {
   const bool tells =

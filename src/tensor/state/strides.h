@@ -51,7 +51,7 @@ std::vector<int64_t> shard_strides(
 /// Returns the global strides of a tensor of which a shard has the given ones:
 /// [6, 4] of a shard [3, 4] with strides [1, 3] -> [1, 6]. Contiguous where the
 /// shard is not dense.
-std::vector<int64_t> strides_of_whole(
+std::vector<int64_t> strides_of_unsharded(
     c10::IntArrayRef shape, c10::IntArrayRef local,
     c10::IntArrayRef local_strides);
 

@@ -33,7 +33,7 @@ class ThreadState {
   /// Set while calls are noted down instead of run.
   CallObserver* observer = nullptr;
   /// What is left of wrappers that died on this thread: see wrap.h.
-  WrapperParts spare;
+  WrapperPools pools;
 
   /// Forgets the decisions about calls.
   virtual void clear_decisions() = 0;

@@ -1,4 +1,4 @@
-// What a thread keeps to make wrappers from: see Note [Spare parts].
+// What a thread keeps to make wrappers from: see Note [Object pools].
 #pragma once
 
 #include <c10/core/Storage.h>
@@ -23,11 +23,11 @@ struct ErrorTexts {
   static void drop(c10::ExtraMeta* texts);
 };
 
-struct WrapperParts {
-  WrapperParts();
-  SpareParts<WrapperMemory> wrappers;
-  SpareParts<MetaMemory> metas;
-  SpareParts<ErrorTexts> texts;
+struct WrapperPools {
+  WrapperPools();
+  ObjectPool<WrapperMemory> wrappers;
+  ObjectPool<MetaMemory> metas;
+  ObjectPool<ErrorTexts> texts;
   /// LibTorch's constructor asks for one; it is lent, and comes back.
   c10::Storage storage;
 };

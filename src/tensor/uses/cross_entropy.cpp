@@ -85,7 +85,7 @@ class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
   }
 };
 
-bool cuts(const at::Tensor& t, int64_t dim) {
+bool shards_dim(const at::Tensor& t, int64_t dim) {
   for (const Placement& p : spec_of(t).placements()) {
     if (p.is_shard(dim)) {
       return true;
@@ -107,7 +107,7 @@ bool run_loss_parallel(const OpCall& call) {
   call.check_one_mesh();
   const int64_t classes = logits.dim() < 2 ? 0 : 1;
   TORCH_CHECK_VALUE(
-      logits.dim() > 0 && cuts(logits, classes),
+      logits.dim() > 0 && shards_dim(logits, classes),
       "LossParallel: cross_entropy on ", to_string(spec_of(logits).mesh()),
       ": the logits must be cut along their classes, dim ", classes, "; got ",
       to_string(spec_of(logits).placements()),

@@ -149,9 +149,9 @@ at::Tensor as_sharded(
     placements[static_cast<size_t>(use.mesh_dim)] =
         target_in(use.plain_input, t, use);
   }
-  const bool is_whole =
+  const bool is_unsharded =
       placements[static_cast<size_t>(use.mesh_dim)].is_replicate();
-  if (checks_replication() && is_whole &&
+  if (checks_replication() && is_unsharded &&
       !PlainIsReplicated::by_construction()) {
     check_replication(
         use.name + " on " + to_string(mesh), {{"the input", t}}, mesh);
@@ -200,7 +200,7 @@ std::shared_ptr<const ParameterUse> use_in(
     return nullptr;
   }
   const at::Tensor parameter = taken.toTensor();
-  std::shared_ptr<const ParameterUse> use = moving_meta_of(parameter).use;
+  std::shared_ptr<const ParameterUse> use = meta_nowait(parameter).use;
   if (use && roles.kind == ParameterRoles::Kind::kScale) {
     const at::Tensor input = call.argument(roles.input).toTensor();
     return use->scales && input.dim() > parameter.dim() ? use : nullptr;
@@ -263,21 +263,21 @@ void run_below_use(
 
 void set_parameter_use(
     const at::Tensor& parameter, std::shared_ptr<const ParameterUse> use) {
-  meta_of(parameter).use = std::move(use);
+  meta_ready(parameter).use = std::move(use);
   add_key(parameter, kUseKey);
 }
 
 std::shared_ptr<const ParameterUse> parameter_use(const at::Tensor& parameter) {
-  return moving_meta_of(parameter).use;
+  return meta_nowait(parameter).use;
 }
 
 void keep_use(const at::Tensor& from, const at::Tensor& to) {
   if (!is_sharded(from) || !is_sharded(to) || from.is_same(to)) {
     return;
   }
-  moving_meta_of(to).addends_dim = moving_meta_of(from).addends_dim;
-  if (moving_meta_of(from).use) {
-    set_parameter_use(to, moving_meta_of(from).use);
+  meta_nowait(to).unreduced_dim = meta_nowait(from).unreduced_dim;
+  if (meta_nowait(from).use) {
+    set_parameter_use(to, meta_nowait(from).use);
   }
 }
 

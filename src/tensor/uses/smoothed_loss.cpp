@@ -81,15 +81,17 @@ void tell_sums(const at::Tensor& gradient, const at::Tensor& sums) {
   if (!spec.has_shard()) {
     return;
   }
-  Placements rows = settled(spec.placements());
+  Placements rows = without_partials(spec.placements());
   for (Placement& p : rows) {
     p = p.is_shard(1) ? Replicate() : p;
   }
-  const at::Tensor whole = sums.detach();
+  const at::Tensor unsharded = sums.detach();
   keep_sums(
       gradient, 1,
-      is_sharded(whole) ? move_shard(fresh_local(whole), spec_of(whole), rows)
-                        : whole);
+      is_sharded(unsharded)
+          ? redistribute_shard(
+                refreshed_shard(unsharded), spec_of(unsharded), rows)
+          : unsharded);
 }
 
 // Of scores, the logarithms of softmax along dim 1.
@@ -167,7 +169,7 @@ at::Tensor weight_of(const OpCall& call) {
 }
 
 // This rank has all of a tensor.
-bool is_whole(const at::Tensor& t) {
+bool is_unsharded(const at::Tensor& t) {
   return !t.defined() || !is_sharded(t) || spec_of(t).is_replicated();
 }
 
@@ -183,9 +185,9 @@ bool is_smoothed_loss(const OpCall& call) {
                          smoothing <= 1;
   return is_wanted && is_sharded(logits) && logits.dim() >= 2 &&
          logits.numel() != 0 && !target.is_floating_point() &&
-         target.dim() == logits.dim() - 1 && is_whole(weight) &&
+         target.dim() == logits.dim() - 1 && is_unsharded(weight) &&
          !(weight.defined() && weight.requires_grad()) &&
-         !cuts_of(spec_of(logits).placements(), 1).empty();
+         !mesh_dims_of_shards(spec_of(logits).placements(), 1).empty();
 }
 
 void run_smoothed_loss(const OpCall& call) {

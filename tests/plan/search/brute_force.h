@@ -45,7 +45,8 @@ class Search {
       n *= world_.mesh()[m];
     }
     const int64_t larger = std::max(world_.size(a), world_.size(edge.to));
-    const bool local = edge.kind == Edge::kCut || edge.kind == Edge::kToPartial;
+    const bool local =
+        edge.kind == Edge::kSlice || edge.kind == Edge::kToPartial;
     const int64_t times = local ? 0 : edge.kind == Edge::kReduce ? 2 : 1;
     return sum(
         edge.dims, times * rounds(n), times * (larger - larger / n),

@@ -37,7 +37,7 @@ struct State {
 
 /// A step: to which state, on which mesh dims, among how many ranks.
 struct Edge {
-  enum Kind { kGather, kReduce, kScatter, kAllToAll, kCut, kToPartial };
+  enum Kind { kGather, kReduce, kScatter, kAllToAll, kSlice, kToPartial };
   Kind kind;
   size_t to;
   std::vector<size_t> dims;
@@ -291,7 +291,7 @@ class World {
     } else if (from == 'P' && to == 'C') {
       add(Edge::kScatter, neighbours);
     } else if (from == 'R' && to == 'C') {
-      add(Edge::kCut, true);
+      add(Edge::kSlice, true);
     } else if (from == 'R' && to == 'P') {
       add(Edge::kToPartial, true);
     }

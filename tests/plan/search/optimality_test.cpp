@@ -73,8 +73,8 @@ StepKind kind_of(Edge::Kind kind) {
       return StepKind::kReduceScatter;
     case Edge::kAllToAll:
       return StepKind::kAllToAll;
-    case Edge::kCut:
-      return StepKind::kCut;
+    case Edge::kSlice:
+      return StepKind::kSlice;
     case Edge::kToPartial:
       return StepKind::kToPartial;
   }

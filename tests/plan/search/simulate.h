@@ -190,7 +190,7 @@ class Simulator {
         case StepKind::kAllToAll:
           right = cuts && to[i].is_shard() && from.size() == 1;
           break;
-        case StepKind::kCut:
+        case StepKind::kSlice:
           right = from[i].is_replicate() && to[i].is_shard();
           break;
         case StepKind::kToPartial:

@@ -22,7 +22,7 @@ using detail::DecisionPtr;
 using detail::OpCall;
 using detail::OperandPlan;
 using detail::OpTraits;
-using detail::Way;
+using detail::Strategy;
 
 c10::OperatorHandle find_operator(const std::string& full) {
   const size_t dot = full.find('.');
@@ -72,7 +72,7 @@ std::vector<Given> operands_of(const torch::jit::Stack& stack) {
   for (size_t i = 0; i < stack.size(); ++i) {
     detail::for_each_tensor(stack[i], [&](const at::Tensor& t) {
       if (detail::is_sharded(t)) {
-        operands.push_back({i, detail::meta_of(t).spec});
+        operands.push_back({i, detail::meta_ready(t).spec});
       }
     });
   }
@@ -137,9 +137,9 @@ Json decide_row(
   const bool draws_nothing =
       traits.is_random &&
       detail::listed_random_kernel(op.operator_name()) == nullptr;
-  if (!composite && (traits.special == nullptr || draws_nothing)) {
+  if (!composite && (traits.custom_kernel == nullptr || draws_nothing)) {
     const DecisionPtr decision = detail::decide(op_call, traits);
-    if (decision->way != Way::kByOthers) {
+    if (decision->strategy != Strategy::kDecomposed) {
       return decided(made, decision);
     }
   }

@@ -162,14 +162,14 @@ struct Counted {
 TEST(SpareParts, AreHandedOnBetweenThreads) {
   constexpr int kParts = 4 * 64;
   std::set<int*> made;
-  detail::SpareParts<Counted> maker;
+  detail::ObjectPool<Counted> maker;
   for (int i = 0; i < kParts; ++i) {
     made.insert(maker.take());
   }
   ASSERT_EQ(Counted::alive, kParts);
   ASSERT_EQ(made.size(), static_cast<size_t>(kParts));
   std::thread([&] {
-    detail::SpareParts<Counted> other;
+    detail::ObjectPool<Counted> other;
     for (int* part : made) {
       other.give(part);
     }
@@ -181,7 +181,7 @@ TEST(SpareParts, AreHandedOnBetweenThreads) {
   EXPECT_EQ(again.size(), static_cast<size_t>(kParts));
   EXPECT_EQ(Counted::alive, kParts);
   // The other thread's own ones ended with it.
-  constexpr int kKept = static_cast<int>(detail::kMostSpare);
+  constexpr int kKept = static_cast<int>(detail::kPoolCapacity);
   EXPECT_LE(Counted::made, kKept == 0 ? 2 * kParts : kParts + kKept);
   for (int* part : again) {
     maker.give(part);
@@ -190,7 +190,7 @@ TEST(SpareParts, AreHandedOnBetweenThreads) {
 
 TEST(SpareParts, OfManyThreadsAreNotUsedTwice) {
   const auto work = [] {
-    detail::SpareParts<Counted> spare;
+    detail::ObjectPool<Counted> spare;
     std::vector<int*> held;
     for (int i = 0; i < 20000; ++i) {
       if (i % 300 < 150) {

@@ -13,24 +13,24 @@ namespace {
 using detail::Distribution;
 using detail::draw_on_device;
 using detail::draw_values;
-using detail::Extent;
+using detail::GlobalIndexRanges;
 using Kind = Distribution::Kind;
 
 TEST(Philox, GivesThePublishedVectors) {
   using detail::philox;
-  using detail::Words4;
+  using detail::PhiloxBlock;
   EXPECT_EQ(
       philox({0, 0, 0, 0}, {0, 0}),
-      (Words4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+      (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   constexpr uint32_t kOnes = 0xffffffff;
   EXPECT_EQ(
       philox({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
-      (Words4{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+      (PhiloxBlock{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(
       philox(
           {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
           {0xa4093822, 0x299f31d0}),
-      (Words4{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+      (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(Philox, GivesTheSameBlocksInBulk) {
@@ -88,10 +88,12 @@ bool fits(const Distribution& d, at::ScalarType dtype) {
 }
 
 // The shard of each rank of several layouts, and plain extents.
-std::vector<Extent> extents() {
-  std::vector<Extent> result = {
-      Extent(at::IntArrayRef()), Extent(at::IntArrayRef({0})),
-      Extent(at::IntArrayRef({7})), Extent(at::IntArrayRef({40000}))};
+std::vector<GlobalIndexRanges> extents() {
+  std::vector<GlobalIndexRanges> result = {
+      GlobalIndexRanges(at::IntArrayRef()),
+      GlobalIndexRanges(at::IntArrayRef({0})),
+      GlobalIndexRanges(at::IntArrayRef({7})),
+      GlobalIndexRanges(at::IntArrayRef({40000}))};
   run_ranks(2, [&] {
     if (rank() != 1) {
       return;
@@ -111,7 +113,7 @@ c10::Device device_under_test() {
 }
 
 TEST(RandomOnDevice, ExactDistributionsHaveTheSameBits) {
-  for (const Extent& extent : extents()) {
+  for (const GlobalIndexRanges& extent : extents()) {
     for (const auto dtype :
          {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong,
           at::kInt, at::kByte, at::kBool}) {
@@ -131,7 +133,7 @@ TEST(RandomOnDevice, ExactDistributionsHaveTheSameBits) {
 }
 
 TEST(RandomOnDevice, OthersDifferByTwoUlpsAtMost) {
-  for (const Extent& extent : extents()) {
+  for (const GlobalIndexRanges& extent : extents()) {
     for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
       for (const Distribution& d : std::vector<Distribution>{
                {.kind = Kind::kNormal, .a = 0, .b = 1},

@@ -55,9 +55,9 @@ void keep_for_ever(std::vector<StagingPtr> stagings) {
   kept.insert(kept.end(), stagings.begin(), stagings.end());
 }
 
-class StagedTransit final : public Transit {
+class StagedTransfer final : public Transfer {
  public:
-  StagedTransit(StagingPtr staging, std::shared_ptr<const bool> closed)
+  StagedTransfer(StagingPtr staging, std::shared_ptr<const bool> closed)
       : staging_(std::move(staging)), closed_(std::move(closed)) {}
   bool done() override {
     if (staging_ == nullptr) {
@@ -78,18 +78,18 @@ class StagedTransit final : public Transit {
   std::shared_ptr<const bool> closed_;
 };
 
-class BackendWire final : public Wire {
+class BackendChannel final : public Channel {
  public:
-  BackendWire(
+  BackendChannel(
       BackendPtr backend, c10::Device device, BackendOwner owner,
-      std::unique_ptr<Wire> messages)
+      std::unique_ptr<Channel> messages)
       : backend_(std::move(backend)),
         device_(device),
         owner_(owner),
         messages_(std::move(messages)) {}
-  ~BackendWire() override { close(); }
+  ~BackendChannel() override { close(); }
 
-  TransitPtr all_gather(
+  TransferPtr all_gather(
       const void* input, void* output,
       const std::vector<int64_t>& counts) override {
     const StagingPtr staging = begin();
@@ -121,7 +121,7 @@ class BackendWire final : public Wire {
     return started(staging);
   }
 
-  TransitPtr all_to_all(
+  TransferPtr all_to_all(
       const void* input, const std::vector<int64_t>& sent, void* output,
       const std::vector<int64_t>& received) override {
     const StagingPtr staging = begin();
@@ -137,7 +137,7 @@ class BackendWire final : public Wire {
     return started(staging);
   }
 
-  TransitPtr broadcast(void* data, int64_t bytes, int64_t root) override {
+  TransferPtr broadcast(void* data, int64_t bytes, int64_t root) override {
     const StagingPtr staging = begin();
     if (bytes == 0) {
       return started(staging);
@@ -150,13 +150,14 @@ class BackendWire final : public Wire {
     return started(staging);
   }
 
-  TransitPtr send(
-      const void* data, int64_t bytes, int64_t place, int64_t tag) override {
-    return messages().send(data, bytes, place, tag);
+  TransferPtr send(
+      const void* data, int64_t bytes, int64_t group_rank,
+      int64_t tag) override {
+    return messages().send(data, bytes, group_rank, tag);
   }
-  TransitPtr receive(
-      void* data, int64_t bytes, int64_t place, int64_t tag) override {
-    return messages().receive(data, bytes, place, tag);
+  TransferPtr receive(
+      void* data, int64_t bytes, int64_t group_rank, int64_t tag) override {
+    return messages().receive(data, bytes, group_rank, tag);
   }
   std::vector<int64_t> absent() override {
     return messages_ == nullptr ? std::vector<int64_t>() : messages_->absent();
@@ -170,7 +171,7 @@ class BackendWire final : public Wire {
       messages_->close();
     }
     drop_complete();
-    if (owner_ == BackendOwner::kWire && backend_) {
+    if (owner_ == BackendOwner::kChannel && backend_) {
       try {
         backend_->abort();
       } catch (...) {
@@ -182,7 +183,7 @@ class BackendWire final : public Wire {
   }
 
  private:
-  Wire& messages() {
+  Channel& messages() {
     TORCH_CHECK_NOT_IMPLEMENTED(
         messages_ != nullptr,
         "messages are passed through the process group's store, but it has "
@@ -213,9 +214,9 @@ class BackendWire final : public Wire {
     drop_complete();
     return std::make_shared<Staging>();
   }
-  TransitPtr started(const StagingPtr& staging) {
+  TransferPtr started(const StagingPtr& staging) {
     under_way_.push_back(staging);
-    return std::make_unique<StagedTransit>(staging, closed_);
+    return std::make_unique<StagedTransfer>(staging, closed_);
   }
   void drop_complete() noexcept {
     std::erase_if(
@@ -225,17 +226,17 @@ class BackendWire final : public Wire {
   BackendPtr backend_;
   c10::Device device_;
   BackendOwner owner_;
-  std::unique_ptr<Wire> messages_;  // null: there are none
+  std::unique_ptr<Channel> messages_;  // null: there are none
   std::vector<StagingPtr> under_way_;
   std::shared_ptr<bool> closed_ = std::make_shared<bool>(false);
 };
 
 }  // namespace
 
-std::unique_ptr<Wire> make_backend_wire(
+std::unique_ptr<Channel> make_backend_channel(
     c10::intrusive_ptr<::c10d::Backend> backend, c10::Device device,
-    BackendOwner owner, std::unique_ptr<Wire> messages) {
-  return std::make_unique<BackendWire>(
+    BackendOwner owner, std::unique_ptr<Channel> messages) {
+  return std::make_unique<BackendChannel>(
       std::move(backend), device, owner, std::move(messages));
 }
 

@@ -10,10 +10,10 @@
 
 namespace tessera::detail {
 
-/// Says how a BackendWire treats its backend when it is closed.
+/// Says how a BackendChannel treats its backend when it is closed.
 enum class BackendOwner : uint8_t {
   kProgram,  // left as it is
-  kWire,     // aborted, which ends what others wait for
+  kChannel,  // aborted, which ends what others wait for
 };
 
 /// Makes a wire over all ranks of a backend, which moves tensors of `device`.
@@ -21,8 +21,8 @@ enum class BackendOwner : uint8_t {
 /// memory of a call, which is free as soon as the wire is closed. Messages take
 /// another wire of the same ranks, since some backends know no tags (NCCL);
 /// without one they are an error.
-std::unique_ptr<Wire> make_backend_wire(
+std::unique_ptr<Channel> make_backend_channel(
     c10::intrusive_ptr<::c10d::Backend> backend, c10::Device device,
-    BackendOwner owner, std::unique_ptr<Wire> messages);
+    BackendOwner owner, std::unique_ptr<Channel> messages);
 
 }  // namespace tessera::detail

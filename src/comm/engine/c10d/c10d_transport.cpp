@@ -3,7 +3,7 @@
 // its own through the store. So calls cannot come between the program's own
 // calls on the group, and a failure, which leaves some ranks' calls without
 // their counterparts, closes our connections and not the program's.
-// Two cases remain for a BackendWire. A backend for devices only that can be
+// Two cases remain for a BackendChannel. A backend for devices only that can be
 // split (NCCL) is faster than Gloo: a part of it, which a failure aborts, moves
 // the calls of all ranks. Without a store there is only the backend itself.
 // Smaller groups and messages are Gloo's in any case: splitting a backend needs
@@ -33,37 +33,37 @@ using BackendPtr = c10::intrusive_ptr<::c10d::Backend>;
 using GroupPtr = c10::intrusive_ptr<::c10d::ProcessGroup>;
 
 /// What moves the calls of a whole group, where Gloo does not.
-struct WholeGroup {
+struct ReadyGroup {
   BackendPtr backend;
   c10::Device device;
   BackendOwner owner;
 };
 
-struct NetworkParts {
+struct TransportParts {
   std::string name;
   int64_t rank;
   int64_t size;
-  StorePtr store;         // may be missing beside a WholeGroup
+  StorePtr store;         // may be missing beside a ReadyGroup
   GlooDevices devices;    // of Gloo groups; empty: those of `interface`
   std::string interface;  // "": loopback
-  std::optional<WholeGroup> whole;
+  std::optional<ReadyGroup> whole;
   // How long this process, which serves the store, stays for the others.
   std::chrono::milliseconds stays = std::chrono::milliseconds(0);
 };
 
 constexpr auto kJoinPollInterval = std::chrono::milliseconds(5);
 
-class C10dNetwork final : public Network {
+class C10dTransport final : public Transport {
  public:
-  explicit C10dNetwork(NetworkParts parts) : parts_(std::move(parts)) {
+  explicit C10dTransport(TransportParts parts) : parts_(std::move(parts)) {
     if (parts_.store) {
       news_.emplace(parts_.store, parts_.rank, parts_.size);
     }
   }
 
-  ~C10dNetwork() override {
+  ~C10dTransport() override {
     if (news_) {
-      news_->say_gone();
+      news_->mark_dead();
       stay();
     }
   }
@@ -72,31 +72,32 @@ class C10dNetwork final : public Network {
   int64_t size() const override { return parts_.size; }
   std::string name() const override { return parts_.name; }
 
-  std::unique_ptr<Wire> join(
+  std::unique_ptr<Channel> join(
       const std::vector<int64_t>& ranks, const std::string& key) override {
     const bool all = std::is_sorted(ranks.begin(), ranks.end()) &&
                      static_cast<int64_t>(ranks.size()) == parts_.size;
     if (all && parts_.whole) {
-      return make_backend_wire(
+      return make_backend_channel(
           parts_.whole->backend, parts_.whole->device, parts_.whole->owner,
-          parts_.store ? gloo_wire(ranks, key) : nullptr);
+          parts_.store ? gloo_channel(ranks, key) : nullptr);
     }
     TORCH_CHECK_NOT_IMPLEMENTED(
         parts_.store, key, ", rank ", parts_.rank,
         ": a smaller group, or one in another order, is made through the "
         "process group's store, but it has none; use the whole group, or a "
         "process group that was made with a store");
-    return gloo_wire(ranks, key);
+    return gloo_channel(ranks, key);
   }
 
-  void tell(const std::vector<int64_t>& /*ranks*/, const News& news) noexcept
-      override {
+  void notify(
+      const std::vector<int64_t>& /*ranks*/,
+      const PeerEvent& event) noexcept override {
     if (news_) {
-      news_->tell(news);
+      news_->notify(event);
     }
   }
-  std::vector<News> news(uint64_t world) override {
-    return news_ ? news_->news(world) : std::vector<News>();
+  std::vector<PeerEvent> poll_events(uint64_t world) override {
+    return news_ ? news_->poll_events(world) : std::vector<PeerEvent>();
   }
 
  private:
@@ -105,7 +106,7 @@ class C10dNetwork final : public Network {
     const auto limit = std::chrono::steady_clock::now() + parts_.stays;
     try {
       while (std::chrono::steady_clock::now() < limit &&
-             !news_->others_are_gone()) {
+             !news_->others_are_dead()) {
         std::this_thread::sleep_for(kJoinPollInterval);
       }
     } catch (...) {
@@ -113,20 +114,20 @@ class C10dNetwork final : public Network {
     }
   }
 
-  std::unique_ptr<Wire> gloo_wire(
+  std::unique_ptr<Channel> gloo_channel(
       const std::vector<int64_t>& ranks, const std::string& key) {
     if (parts_.devices.empty()) {
       parts_.devices = gloo_devices(parts_.interface);
     }
-    const auto place = std::find(ranks.begin(), ranks.end(), parts_.rank);
-    return make_gloo_wire(
+    const auto group_rank = std::find(ranks.begin(), ranks.end(), parts_.rank);
+    return make_gloo_channel(
         c10::make_intrusive<::c10d::PrefixStore>(key, parts_.store),
-        parts_.devices, place - ranks.begin(),
+        parts_.devices, group_rank - ranks.begin(),
         static_cast<int64_t>(ranks.size()));
   }
 
-  NetworkParts parts_;
-  std::optional<StoreNews> news_;
+  TransportParts parts_;
+  std::optional<StoreEvents> news_;
 };
 
 // A connection of our own to the group's store: a wait of the program in its
@@ -190,28 +191,28 @@ BackendPtr split_off(::c10d::ProcessGroup& group, c10::DeviceType type) {
 }
 
 // See Note [What travels over a program's group].
-std::optional<WholeGroup> whole_group(
+std::optional<ReadyGroup> ready_group(
     ::c10d::ProcessGroup& group, bool has_store) {
   const c10::DeviceType type = device_type_of(group);
   const BackendPtr backend = group.getBackend(type);
   const c10::Device device =
       type == at::kCPU ? type : group.getBoundDeviceId().value_or(type);
   if (!has_store) {
-    return WholeGroup{backend, device, BackendOwner::kProgram};
+    return ReadyGroup{backend, device, BackendOwner::kProgram};
   }
   if (type != at::kCPU && backend->supportsSplitting()) {
-    return WholeGroup{split_off(group, type), device, BackendOwner::kWire};
+    return ReadyGroup{split_off(group, type), device, BackendOwner::kChannel};
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-std::unique_ptr<Network> open_gloo_network(
+std::unique_ptr<Transport> open_gloo_transport(
     const Launch& launch, std::chrono::milliseconds deadline) {
   std::string interface = gloo_interface(launch);
   const MeetingPoint point = find_meeting_point(launch);
-  return std::make_unique<C10dNetwork>(NetworkParts{
+  return std::make_unique<C10dTransport>(TransportParts{
       .name = "gloo",
       .rank = launch.rank,
       .size = launch.size,
@@ -222,8 +223,8 @@ std::unique_ptr<Network> open_gloo_network(
       .stays = point.serves ? deadline : std::chrono::milliseconds(0)});
 }
 
-std::unique_ptr<Network> open_group_network(const GroupPtr& group) {
-  NetworkParts parts{
+std::unique_ptr<Transport> open_group_transport(const GroupPtr& group) {
+  TransportParts parts{
       .name = "c10d",
       .rank = group->getRank(),
       .size = group->getSize(),
@@ -236,9 +237,9 @@ std::unique_ptr<Network> open_group_network(const GroupPtr& group) {
       parts.interface = environment(name);
     }
   }
-  parts.whole = whole_group(*group, parts.store.defined());
+  parts.whole = ready_group(*group, parts.store.defined());
   parts.devices = devices_of(*group);
-  return std::make_unique<C10dNetwork>(std::move(parts));
+  return std::make_unique<C10dTransport>(std::move(parts));
 }
 
 }  // namespace tessera::detail

@@ -17,12 +17,12 @@ namespace tessera::detail {
 
 /// Opens Gloo for a job that a launcher started as processes; needs stock
 /// LibTorch only. A rank that does not start within the deadline is an error.
-std::unique_ptr<Network> open_gloo_network(
+std::unique_ptr<Transport> open_gloo_transport(
     const Launch& launch, std::chrono::milliseconds deadline);
 
 /// Opens a network over a ready group; every rank of it calls this. See
 /// from_process_group().
-std::unique_ptr<Network> open_group_network(
+std::unique_ptr<Transport> open_group_transport(
     const c10::intrusive_ptr<::c10d::ProcessGroup>& group);
 
 }  // namespace tessera::detail

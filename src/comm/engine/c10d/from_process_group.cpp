@@ -18,7 +18,7 @@ Communicator from_process_group(
       "from_process_group: the deadline must be positive; got ",
       deadline.count(), " ms");
   return World(std::make_shared<detail::ProcessWorld>(
-                   detail::open_group_network(group), deadline))
+                   detail::open_group_transport(group), deadline))
       .communicator();
 }
 

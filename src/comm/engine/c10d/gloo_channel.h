@@ -19,7 +19,7 @@ namespace tessera::detail {
 /// Joins `size` processes as make_gloo_mesh() does, but connects them when
 /// first needed: all by the first transfer, two by the first message between
 /// them, since the others need not come.
-std::unique_ptr<Wire> make_gloo_wire(
-    StorePtr store, GlooDevices devices, int64_t place, int64_t size);
+std::unique_ptr<Channel> make_gloo_channel(
+    StorePtr store, GlooDevices devices, int64_t group_rank, int64_t size);
 
 }  // namespace tessera::detail

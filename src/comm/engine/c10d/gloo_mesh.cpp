@@ -33,28 +33,29 @@ constexpr int kTransferTag = 0x3fffffff;
 
 // Its thread shares it: one that is in the middle of connecting, which nothing
 // can end, is left to itself.
-class GlooMesh final : public Wire,
+class GlooMesh final : public Channel,
                        public std::enable_shared_from_this<GlooMesh> {
  public:
-  GlooMesh(StorePtr store, GlooDevices devices, int64_t place, int64_t size)
+  GlooMesh(
+      StorePtr store, GlooDevices devices, int64_t group_rank, int64_t size)
       : store_(c10::make_intrusive<JoiningStore>(std::move(store))),
         devices_(std::move(devices)),
-        place_(place),
+        group_rank_(group_rank),
         size_(size) {}
 
   void begin() {
     thread_ = std::thread([self = shared_from_this()] { self->run(); });
   }
 
-  TransitPtr all_gather(
+  TransferPtr all_gather(
       const void* input, void* output,
       const std::vector<int64_t>& counts) override {
-    std::vector<int64_t> sent(counts.size(), counts[index(place_)]);
+    std::vector<int64_t> sent(counts.size(), counts[index(group_rank_)]);
     return exchange(
         [input](int64_t /*before*/) { return input; }, sent, output, counts);
   }
 
-  TransitPtr all_to_all(
+  TransferPtr all_to_all(
       const void* input, const std::vector<int64_t>& sent, void* output,
       const std::vector<int64_t>& received) override {
     const auto at = [input](int64_t before) -> const void* {
@@ -65,9 +66,9 @@ class GlooMesh final : public Wire,
 
   // A binomial tree: place v, counted from the root, gets the data from the
   // place without v's lowest bit. 6 places: 0 -> 4 2 1, 2 -> 3, 4 -> 5.
-  TransitPtr broadcast(void* data, int64_t bytes, int64_t root) override {
-    const int64_t v = (place_ - root + size_) % size_;
-    const auto place_of = [&](int64_t from_root) {
+  TransferPtr broadcast(void* data, int64_t bytes, int64_t root) override {
+    const int64_t v = (group_rank_ - root + size_) % size_;
+    const auto group_rank_of = [&](int64_t from_root) {
       return (from_root + root) % size_;
     };
     std::vector<Leg> from;
@@ -76,23 +77,24 @@ class GlooMesh final : public Wire,
     for (; bit < size_ && (v & bit) == 0; bit <<= 1) {
     }
     if (v != 0) {
-      from.push_back({false, data, bytes, place_of(v - bit)});
+      from.push_back({false, data, bytes, group_rank_of(v - bit)});
     }
     for (bit >>= 1; bit > 0; bit >>= 1) {
       if (v + bit < size_) {
-        to.push_back({true, data, bytes, place_of(v + bit)});
+        to.push_back({true, data, bytes, group_rank_of(v + bit)});
       }
     }
     return begin({std::move(from), std::move(to)}, bytes);
   }
 
-  TransitPtr send(
-      const void* data, int64_t bytes, int64_t place, int64_t tag) override {
-    return begin({true, const_cast<void*>(data), bytes, place}, tag);
+  TransferPtr send(
+      const void* data, int64_t bytes, int64_t group_rank,
+      int64_t tag) override {
+    return begin({true, const_cast<void*>(data), bytes, group_rank}, tag);
   }
-  TransitPtr receive(
-      void* data, int64_t bytes, int64_t place, int64_t tag) override {
-    return begin({false, data, bytes, place}, tag);
+  TransferPtr receive(
+      void* data, int64_t bytes, int64_t group_rank, int64_t tag) override {
+    return begin({false, data, bytes, group_rank}, tag);
   }
 
   std::vector<int64_t> absent() override {
@@ -102,10 +104,10 @@ class GlooMesh final : public Wire,
         return {};
       }
     }
-    if (Clock::now() >= next_look_) {
+    if (Clock::now() >= next_poll_) {
       absent_ = store_->absent(size_);
-      std::erase(absent_, place_);
-      next_look_ = Clock::now() + kConnectPollInterval;
+      std::erase(absent_, group_rank_);
+      next_poll_ = Clock::now() + kConnectPollInterval;
     }
     return absent_;
   }
@@ -142,34 +144,37 @@ class GlooMesh final : public Wire,
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  static size_t index(int64_t place) { return static_cast<size_t>(place); }
+  static size_t index(int64_t group_rank) {
+    return static_cast<size_t>(group_rank);
+  }
 
   // `run_at` gives the run to a place from the bytes that lie before it.
   template <typename RunAt>
-  TransitPtr exchange(
+  TransferPtr exchange(
       const RunAt& run_at, const std::vector<int64_t>& sent, void* output,
       const std::vector<int64_t>& received) {
     std::vector<Leg> legs;
     int64_t out = 0;
     int64_t in = 0;
-    for (int64_t place = 0; place < size_; ++place) {
+    for (int64_t group_rank = 0; group_rank < size_; ++group_rank) {
       void* run = const_cast<void*>(run_at(in));
       void* target = static_cast<char*>(output) + out;
-      if (place != place_) {
-        legs.push_back({true, run, sent[index(place)], place});
-        legs.push_back({false, target, received[index(place)], place});
-      } else if (sent[index(place)] > 0) {
-        std::memmove(target, run, static_cast<size_t>(sent[index(place)]));
+      if (group_rank != group_rank_) {
+        legs.push_back({true, run, sent[index(group_rank)], group_rank});
+        legs.push_back(
+            {false, target, received[index(group_rank)], group_rank});
+      } else if (sent[index(group_rank)] > 0) {
+        std::memmove(target, run, static_cast<size_t>(sent[index(group_rank)]));
       }
-      in += sent[index(place)];
-      out += received[index(place)];
+      in += sent[index(group_rank)];
+      out += received[index(group_rank)];
     }
     std::erase_if(legs, [](const Leg& leg) { return leg.size == 0; });
     return begin({std::move(legs)}, /*bytes=*/1);
   }
 
-  TransitPtr begin(std::vector<std::vector<Leg>> phases, int64_t bytes) {
-    auto transfer = std::make_shared<Transfer>();
+  TransferPtr begin(std::vector<std::vector<Leg>> phases, int64_t bytes) {
+    auto transfer = std::make_shared<GlooTransfer>();
     if (bytes > 0) {
       transfer->phases = std::move(phases);
     }
@@ -179,10 +184,10 @@ class GlooMesh final : public Wire,
     }
     queue_.push_back(transfer);
     changed_.notify_all();
-    return transit_of(std::move(transfer));
+    return transfer_of(std::move(transfer));
   }
 
-  TransitPtr begin(Leg leg, int64_t tag) {
+  TransferPtr begin(Leg leg, int64_t tag) {
     const auto short_tag = static_cast<int>(
         static_cast<uint64_t>(tag) % static_cast<uint64_t>(kTransferTag));
     auto message = std::make_shared<Message>(leg, short_tag);
@@ -198,7 +203,7 @@ class GlooMesh final : public Wire,
     } else if (!error_.empty()) {
       message->fail(error_);
     }
-    return transit_of(std::move(message));
+    return transfer_of(std::move(message));
   }
 
   // What the thread does.
@@ -213,7 +218,7 @@ class GlooMesh final : public Wire,
       }
     }
     for (;;) {
-      std::shared_ptr<Transfer> transfer;
+      std::shared_ptr<GlooTransfer> transfer;
       {
         Lock lock(mutex_);
         changed_.wait(lock, [&] { return closed_ || !queue_.empty(); });
@@ -230,7 +235,7 @@ class GlooMesh final : public Wire,
   void connect() {
     // All are there before one connects: a rank that waits for a late one would
     // keep the others waiting for its connections.
-    store_->announce(place_);
+    store_->announce(group_rank_);
     store_->wait_for_all(size_);
     auto options = ProcessGroupGloo::Options::create(kConnectTimeout);
     options->devices = devices_;
@@ -249,7 +254,8 @@ class GlooMesh final : public Wire,
       const c10::intrusive_ptr<ProcessGroupGloo::Options>& options) {
     try {
       return c10::make_intrusive<ProcessGroupGloo>(
-          store_, static_cast<int>(place_), static_cast<int>(size_), options);
+          store_, static_cast<int>(group_rank_), static_cast<int>(size_),
+          options);
     } catch (const std::exception& error) {
       throw std::runtime_error(
           std::string("Gloo cannot connect the ranks: ") + error.what() +
@@ -258,7 +264,7 @@ class GlooMesh final : public Wire,
     }
   }
 
-  void carry_out(Transfer& transfer) noexcept {
+  void carry_out(GlooTransfer& transfer) noexcept {
     try {
       for (const auto& legs : transfer.phases) {
         for (const WorkPtr& work : start(legs)) {
@@ -289,18 +295,18 @@ class GlooMesh final : public Wire,
 
   const c10::intrusive_ptr<JoiningStore> store_;
   const GlooDevices devices_;
-  const int64_t place_;
+  const int64_t group_rank_;
   const int64_t size_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   BackendPtr group_;   // none before all are connected
   std::string error_;  // why it cannot connect
   bool closed_ = false;
-  std::deque<std::shared_ptr<Transfer>> queue_;
+  std::deque<std::shared_ptr<GlooTransfer>> queue_;
   std::vector<WorkPtr> under_way_;  // of the transfer at hand
   std::vector<std::shared_ptr<Message>> messages_;
   std::vector<int64_t> absent_;  // these two: for the thread that asks
-  Clock::time_point next_look_ = {};
+  Clock::time_point next_poll_ = {};
   std::thread thread_;  // ends, or is left to itself, in close()
 };
 
@@ -324,11 +330,11 @@ GlooDevices gloo_devices(const std::string& interface) {
           : ProcessGroupGloo::createDeviceForInterface(interface)};
 }
 
-std::shared_ptr<Wire> make_gloo_mesh(
-    StorePtr store, GlooDevices devices, int64_t place, int64_t size) {
+std::shared_ptr<Channel> make_gloo_mesh(
+    StorePtr store, GlooDevices devices, int64_t group_rank, int64_t size) {
   ignore_broken_pipes();
   auto mesh = std::make_shared<GlooMesh>(
-      std::move(store), std::move(devices), place, size);
+      std::move(store), std::move(devices), group_rank, size);
   mesh->begin();
   return mesh;
 }

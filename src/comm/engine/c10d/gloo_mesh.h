@@ -22,7 +22,7 @@ GlooDevices gloo_devices(const std::string& interface);
 
 /// Joins `size` processes, each connected with each; does not wait for them.
 /// The store's keys belong to this wire alone. It must be closed.
-std::shared_ptr<Wire> make_gloo_mesh(
-    StorePtr store, GlooDevices devices, int64_t place, int64_t size);
+std::shared_ptr<Channel> make_gloo_mesh(
+    StorePtr store, GlooDevices devices, int64_t group_rank, int64_t size);
 
 }  // namespace tessera::detail

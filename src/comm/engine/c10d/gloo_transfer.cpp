@@ -8,19 +8,19 @@
 namespace tessera::detail {
 namespace {
 
-class TransferTransit final : public Transit {
+class SharedGlooTransfer final : public Transfer {
  public:
-  explicit TransferTransit(std::shared_ptr<const Transfer> transfer)
+  explicit SharedGlooTransfer(std::shared_ptr<const GlooTransfer> transfer)
       : transfer_(std::move(transfer)) {}
   bool done() override { return transfer_->progress.done(); }
 
  private:
-  std::shared_ptr<const Transfer> transfer_;
+  std::shared_ptr<const GlooTransfer> transfer_;
 };
 
-class MessageTransit final : public Transit {
+class SharedGlooMessage final : public Transfer {
  public:
-  explicit MessageTransit(std::shared_ptr<const Message> message)
+  explicit SharedGlooMessage(std::shared_ptr<const Message> message)
       : message_(std::move(message)) {}
   bool done() override { return message_->progress().done(); }
 
@@ -32,8 +32,8 @@ class MessageTransit final : public Transit {
 
 WorkPtr Leg::start(::c10d::Backend& group, int tag) const {
   std::vector<at::Tensor> tensors = {at::from_blob(data, {size}, at::kByte)};
-  return sends ? group.send(tensors, static_cast<int>(place), tag)
-               : group.recv(tensors, static_cast<int>(place), tag);
+  return sends ? group.send(tensors, static_cast<int>(group_rank), tag)
+               : group.recv(tensors, static_cast<int>(group_rank), tag);
 }
 
 bool Progress::done() const {
@@ -83,11 +83,11 @@ void Message::end() noexcept {
   work_.reset();
 }
 
-TransitPtr transit_of(std::shared_ptr<const Transfer> transfer) {
-  return std::make_unique<TransferTransit>(std::move(transfer));
+TransferPtr transfer_of(std::shared_ptr<const GlooTransfer> transfer) {
+  return std::make_unique<SharedGlooTransfer>(std::move(transfer));
 }
-TransitPtr transit_of(std::shared_ptr<const Message> message) {
-  return std::make_unique<MessageTransit>(std::move(message));
+TransferPtr transfer_of(std::shared_ptr<const Message> message) {
+  return std::make_unique<SharedGlooMessage>(std::move(message));
 }
 
 }  // namespace tessera::detail

@@ -29,7 +29,7 @@ struct Leg {
   bool sends;
   void* data;
   int64_t size;
-  int64_t place;
+  int64_t group_rank;
 
   WorkPtr start(::c10d::Backend& group, int tag) const;
 };
@@ -51,7 +51,7 @@ class Progress {
 
 /// Legs of one phase travel together; a phase begins when the one before it is
 /// complete.
-struct Transfer {
+struct GlooTransfer {
   std::vector<std::vector<Leg>> phases;
   Progress progress;
 };
@@ -83,7 +83,7 @@ class Message {
   Progress progress_;
 };
 
-TransitPtr transit_of(std::shared_ptr<const Transfer> transfer);
-TransitPtr transit_of(std::shared_ptr<const Message> message);
+TransferPtr transfer_of(std::shared_ptr<const GlooTransfer> transfer);
+TransferPtr transfer_of(std::shared_ptr<const Message> message);
 
 }  // namespace tessera::detail

@@ -17,7 +17,7 @@ constexpr const char* kReason =
 
 }  // namespace
 
-std::unique_ptr<detail::Network> detail::open_gloo_network(
+std::unique_ptr<detail::Transport> detail::open_gloo_transport(
     const Launch& launch, std::chrono::milliseconds /*deadline*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "init: gloo, rank ", launch.rank, ": ", kReason);

@@ -33,7 +33,7 @@ std::vector<int> ranks_of(MPI_Group dead, MPI_Comm comm) {
 
 }  // namespace
 
-bool FailedRanks::look(MPI_Comm comm) {
+bool FailedRanks::poll(MPI_Comm comm) {
   static const auto acknowledge = find<Acknowledge>("MPIX_Comm_failure_ack");
   static const auto acknowledged =
       find<Acknowledged>("MPIX_Comm_failure_get_acked");

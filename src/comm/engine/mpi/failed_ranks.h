@@ -13,7 +13,7 @@ namespace tessera::detail {
 class FailedRanks {
  public:
   /// Looks again; tells whether more have died. False where MPI cannot tell.
-  bool look(MPI_Comm comm);
+  bool poll(MPI_Comm comm);
   /// Returns them in the order in which they were found.
   const std::vector<int64_t>& ranks() const { return ranks_; }
 

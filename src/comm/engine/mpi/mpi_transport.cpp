@@ -15,8 +15,8 @@
 // they can be mistaken only while a rank sends on both. That rank refuses to
 // start the second transfer (ActiveTags). A rank that receives on one while the
 // other sends on the other finds a foreign group in the record that begins
-// every call (ProcessCall::check_facts). So equal tags are an error, with 2^31
-// tags a rare one, and never wrong data.
+// every call (ProcessCall::check_fingerprints). So equal tags are an error,
+// with 2^31 tags a rare one, and never wrong data.
 #include <mpi.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ int64_t max_message() {
       std::min(kMaxMessage, limit("TESSERA_MPI_MESSAGE", kMaxMessage));
   return bytes;
 }
-constexpr int kNewsTag = 1;
+constexpr int kEventTag = 1;
 constexpr int kProbes = 3;
 
 void check(int code, const char* call) {
@@ -105,14 +105,14 @@ bool mpi_is_over() {
   return MPI_Finalized(&ended) != MPI_SUCCESS || ended != 0;
 }
 
-class MpiTransit final : public Transit {
+class MpiTransfer final : public Transfer {
  public:
-  MpiTransit(
+  MpiTransfer(
       MPI_Comm comm, std::shared_ptr<ActiveTags> tags, int tag, uint64_t key)
       : comm_(comm), tags_(std::move(tags)), tag_(tag) {
     tags_->add(tag, key);
   }
-  ~MpiTransit() override {
+  ~MpiTransfer() override {
     tags_->remove(tag_);
     for (MPI_Request& request : requests_) {
       if (request != MPI_REQUEST_NULL && !mpi_is_over()) {
@@ -120,8 +120,8 @@ class MpiTransit final : public Transit {
       }
     }
   }
-  MpiTransit(const MpiTransit&) = delete;
-  MpiTransit& operator=(const MpiTransit&) = delete;
+  MpiTransfer(const MpiTransfer&) = delete;
+  MpiTransfer& operator=(const MpiTransfer&) = delete;
 
   void send(const void* data, int64_t bytes, int64_t rank) {
     in_pieces(bytes, [&](int64_t begin, int size) {
@@ -154,7 +154,7 @@ class MpiTransit final : public Transit {
     return flag != 0;
   }
   // After an error some requests may still be active.
-  bool settled() noexcept override {
+  bool buffers_are_free() noexcept override {
     if (mpi_is_over()) {
       return true;
     }
@@ -190,19 +190,20 @@ class MpiTransit final : public Transit {
   std::vector<size_t> receives_;  // among them
 };
 
-class MpiWire final : public Wire {
+class MpiChannel final : public Channel {
  public:
-  MpiWire(
+  MpiChannel(
       MPI_Comm comm, std::shared_ptr<ActiveTags> tags,
-      std::vector<int64_t> ranks, int64_t place, uint64_t key, int tag_bound)
+      std::vector<int64_t> ranks, int64_t group_rank, uint64_t key,
+      int tag_bound)
       : comm_(comm),
         tags_(std::move(tags)),
         ranks_(std::move(ranks)),
-        place_(static_cast<size_t>(place)),
+        group_rank_(static_cast<size_t>(group_rank)),
         key_(key),
         tag_bound_(tag_bound) {}
 
-  TransitPtr all_gather(
+  TransferPtr all_gather(
       const void* input, void* output,
       const std::vector<int64_t>& counts) override {
     auto transit = begin();
@@ -211,14 +212,14 @@ class MpiWire final : public Wire {
       transit->receive(to[r], counts[r], ranks_[r]);
     }
     for (size_t r : others()) {
-      transit->send(input, counts[place_], ranks_[r]);
+      transit->send(input, counts[group_rank_], ranks_[r]);
     }
-    copy(to[place_], input, counts[place_]);
+    copy(to[group_rank_], input, counts[group_rank_]);
     return transit;
   }
 
   // The own run is copied while the others fetch theirs.
-  TransitPtr all_to_all(
+  TransferPtr all_to_all(
       const void* input, const std::vector<int64_t>& sent, void* output,
       const std::vector<int64_t>& received) override {
     auto transit = begin();
@@ -230,15 +231,15 @@ class MpiWire final : public Wire {
     for (size_t r : others()) {
       transit->send(from[r], sent[r], ranks_[r]);
     }
-    copy(to[place_], from[place_], received[place_]);
+    copy(to[group_rank_], from[group_rank_], received[group_rank_]);
     return transit;
   }
 
   // Along a binary tree would need relays; direct messages keep the root busy
   // but never wait for a third rank.
-  TransitPtr broadcast(void* data, int64_t bytes, int64_t root) override {
+  TransferPtr broadcast(void* data, int64_t bytes, int64_t root) override {
     auto transit = begin();
-    if (static_cast<size_t>(root) != place_) {
+    if (static_cast<size_t>(root) != group_rank_) {
       transit->receive(data, bytes, ranks_[static_cast<size_t>(root)]);
       return transit;
     }
@@ -248,37 +249,38 @@ class MpiWire final : public Wire {
     return transit;
   }
 
-  TransitPtr send(
-      const void* data, int64_t bytes, int64_t place, int64_t tag) override {
+  TransferPtr send(
+      const void* data, int64_t bytes, int64_t group_rank,
+      int64_t tag) override {
     auto transit = begin(tag);
-    transit->send(data, bytes, ranks_[static_cast<size_t>(place)]);
+    transit->send(data, bytes, ranks_[static_cast<size_t>(group_rank)]);
     return transit;
   }
-  TransitPtr receive(
-      void* data, int64_t bytes, int64_t place, int64_t tag) override {
+  TransferPtr receive(
+      void* data, int64_t bytes, int64_t group_rank, int64_t tag) override {
     auto transit = begin(tag);
-    transit->receive(data, bytes, ranks_[static_cast<size_t>(place)]);
+    transit->receive(data, bytes, ranks_[static_cast<size_t>(group_rank)]);
     return transit;
   }
   void close() noexcept override {}
 
  private:
-  std::unique_ptr<MpiTransit> begin() const { return begin_with(key_); }
-  std::unique_ptr<MpiTransit> begin(int64_t tag) const {
+  std::unique_ptr<MpiTransfer> begin() const { return begin_with(key_); }
+  std::unique_ptr<MpiTransfer> begin(int64_t tag) const {
     return begin_with(base::hash_combine(key_, static_cast<size_t>(tag) + 1));
   }
-  std::unique_ptr<MpiTransit> begin_with(uint64_t key) const {
-    return std::make_unique<MpiTransit>(
+  std::unique_ptr<MpiTransfer> begin_with(uint64_t key) const {
+    return std::make_unique<MpiTransfer>(
         comm_, tags_, tag_of(key, tag_bound_), key);
   }
   // The other places, starting behind this one, so that not all ranks send to
   // the same one first.
   std::vector<size_t> others() const {
-    std::vector<size_t> places;
+    std::vector<size_t> group_ranks;
     for (size_t i = 1; i < ranks_.size(); ++i) {
-      places.push_back((place_ + i) % ranks_.size());
+      group_ranks.push_back((group_rank_ + i) % ranks_.size());
     }
-    return places;
+    return group_ranks;
   }
   // Where each place's run begins.
   template <class Char>
@@ -300,7 +302,7 @@ class MpiWire final : public Wire {
   MPI_Comm comm_;
   std::shared_ptr<ActiveTags> tags_;
   std::vector<int64_t> ranks_;
-  size_t place_;
+  size_t group_rank_;
   uint64_t key_;
   int tag_bound_;
 };
@@ -313,9 +315,9 @@ void check_level(int level) {
   }
 }
 
-class MpiNetwork final : public Network {
+class MpiTransport final : public Transport {
  public:
-  MpiNetwork() {
+  MpiTransport() {
     int started = 0;
     check(MPI_Initialized(&started), "MPI_Initialized");
     if (started == 0) {
@@ -347,7 +349,7 @@ class MpiNetwork final : public Network {
         std::min<int64_t>(tag_bound_, limit("TESSERA_MPI_TAGS", tag_bound_)));
   }
   // A job in which a rank has failed cannot finalize: others may be gone.
-  ~MpiNetwork() override {
+  ~MpiTransport() override {
     if (!finalizes_ || failed_ || mpi_is_over()) {
       return;
     }
@@ -367,22 +369,23 @@ class MpiNetwork final : public Network {
       MPI_Finalize();
     }
   }
-  MpiNetwork(const MpiNetwork&) = delete;
-  MpiNetwork& operator=(const MpiNetwork&) = delete;
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
   std::string name() const override { return "mpi"; }
-  std::unique_ptr<Wire> join(
+  std::unique_ptr<Channel> join(
       const std::vector<int64_t>& ranks, const std::string& key) override {
-    const auto place = std::find(ranks.begin(), ranks.end(), rank_);
-    return std::make_unique<MpiWire>(
-        data_, tags_, ranks, place - ranks.begin(), base::hash_bytes(key),
+    const auto group_rank = std::find(ranks.begin(), ranks.end(), rank_);
+    return std::make_unique<MpiChannel>(
+        data_, tags_, ranks, group_rank - ranks.begin(), base::hash_bytes(key),
         tag_bound_);
   }
 
-  void tell(
-      const std::vector<int64_t>& ranks, const News& news) noexcept override {
+  void notify(
+      const std::vector<int64_t>& ranks,
+      const PeerEvent& event) noexcept override {
     if (mpi_is_over()) {
       return;
     }
@@ -390,19 +393,19 @@ class MpiNetwork final : public Network {
       told_.clear();
       sending_.clear();
     }
-    failed_ = failed_ || is_failure(news);
-    const std::string& bytes = told_.emplace_back(to_bytes(news));
+    failed_ = failed_ || is_failure(event);
+    const std::string& bytes = told_.emplace_back(to_bytes(event));
     for (const int64_t to : ranks) {
       if (to != rank_) {
         MPI_Isend(
             bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE,
-            static_cast<int>(to), kNewsTag, control_,
+            static_cast<int>(to), kEventTag, control_,
             &sending_.emplace_back(MPI_REQUEST_NULL));
       }
     }
   }
   // A probe may move on what has arrived before it sees it: several tell.
-  std::vector<News> news(uint64_t world) override {
+  std::vector<PeerEvent> poll_events(uint64_t world) override {
     if (mpi_is_over()) {
       throw std::runtime_error("the program has ended MPI");
     }
@@ -410,7 +413,7 @@ class MpiNetwork final : public Network {
       int waiting = 0;
       MPI_Status status;
       const int code =
-          MPI_Iprobe(MPI_ANY_SOURCE, kNewsTag, control_, &waiting, &status);
+          MPI_Iprobe(MPI_ANY_SOURCE, kEventTag, control_, &waiting, &status);
       if (code != MPI_SUCCESS) {
         if (!dead_.look(control_)) {
           check(code, "MPI_Iprobe");
@@ -429,10 +432,10 @@ class MpiNetwork final : public Network {
       std::string bytes(static_cast<size_t>(size), ' ');
       check(
           MPI_Recv(
-              bytes.data(), size, MPI_BYTE, status.MPI_SOURCE, kNewsTag,
+              bytes.data(), size, MPI_BYTE, status.MPI_SOURCE, kEventTag,
               control_, MPI_STATUS_IGNORE),
           "MPI_Recv");
-      News heard = news_from(bytes);
+      PeerEvent heard = event_from(bytes);
       failed_ = failed_ || is_failure(heard);
       heard_[heard.world].push_back(std::move(heard));
     }
@@ -440,8 +443,8 @@ class MpiNetwork final : public Network {
 
  private:
   // The end of a rank, not of a group, keeps the job from ending as usual.
-  static bool is_failure(const News& news) {
-    return news.world == 0 && news.group == 0 && !news.text.empty();
+  static bool is_failure(const PeerEvent& event) {
+    return event.world == 0 && event.group == 0 && !event.text.empty();
   }
   bool all_told() noexcept {
     int flag = 0;
@@ -454,19 +457,20 @@ class MpiNetwork final : public Network {
   template <class F>
   void hear_until(const F& condition) {
     while (!failed_ && !condition()) {
-      static_cast<void>(news(0));
+      static_cast<void>(poll_events(0));
     }
   }
   // Adds those who died since this world last asked.
-  std::vector<News> with_deaths(uint64_t world, std::vector<News> news) {
+  std::vector<PeerEvent> with_deaths(
+      uint64_t world, std::vector<PeerEvent> event) {
     size_t& known = deaths_told_[world];
     for (; known < dead_.ranks().size(); ++known) {
-      news.push_back(
+      event.push_back(
           {.rank = dead_.ranks()[known],
            .world = world,
            .text = "its process has ended without a word"});
     }
-    return news;
+    return event;
   }
 
   MPI_Comm data_ = MPI_COMM_NULL;
@@ -478,9 +482,9 @@ class MpiNetwork final : public Network {
   bool finalizes_ = false;
   bool failed_ = false;
   FailedRanks dead_;
-  std::map<uint64_t, size_t> deaths_told_;       // by world
-  std::map<uint64_t, std::vector<News>> heard_;  // by world
-  std::deque<std::string> told_;                 // under way
+  std::map<uint64_t, size_t> deaths_told_;            // by world
+  std::map<uint64_t, std::vector<PeerEvent>> heard_;  // by world
+  std::deque<std::string> told_;                      // under way
   std::vector<MPI_Request> sending_;
 };
 
@@ -488,7 +492,7 @@ class MpiNetwork final : public Network {
 }  // namespace tessera::detail
 
 /// What the library looks up when it loads this file.
-extern "C" __attribute__((visibility("default"))) tessera::detail::Network*
-tessera_mpi_network() {
-  return new tessera::detail::MpiNetwork();
+extern "C" __attribute__((visibility("default"))) tessera::detail::Transport*
+tessera_mpi_transport() {
+  return new tessera::detail::MpiTransport();
 }

@@ -6,31 +6,31 @@
 namespace tessera::detail {
 
 // "RANK WORLD GROUP LANES lane calls lane calls text"
-std::string to_bytes(const News& news) {
+std::string to_bytes(const PeerEvent& event) {
   std::ostringstream out;
-  out << news.rank << ' ' << news.world << ' ' << news.group << ' '
-      << news.calls.size() << ' ';
-  for (const auto& [lane, calls] : news.calls) {
+  out << event.rank << ' ' << event.world << ' ' << event.group << ' '
+      << event.calls.size() << ' ';
+  for (const auto& [lane, calls] : event.calls) {
     out << lane << ' ' << calls << ' ';
   }
-  out << news.text;
+  out << event.text;
   return out.str();
 }
 
-News news_from(const std::string& bytes) {
+PeerEvent event_from(const std::string& bytes) {
   std::istringstream in(bytes);
-  News news;
+  PeerEvent event;
   size_t lanes = 0;
-  in >> news.rank >> news.world >> news.group >> lanes;
+  in >> event.rank >> event.world >> event.group >> lanes;
   for (size_t i = 0; i < lanes && in; ++i) {
     uint64_t lane = 0;
     uint64_t calls = 0;
     in >> lane >> calls;
-    news.calls[lane] = calls;
+    event.calls[lane] = calls;
   }
   in.get();
-  news.text.assign(std::istreambuf_iterator<char>(in), {});
-  return news;
+  event.text.assign(std::istreambuf_iterator<char>(in), {});
+  return event;
 }
 
 }  // namespace tessera::detail

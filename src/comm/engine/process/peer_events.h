@@ -9,7 +9,7 @@
 namespace tessera::detail {
 
 /// Something that happened to a rank or to a group.
-struct News {
+struct PeerEvent {
   int64_t rank = 0;       // who says so, or who died
   uint64_t world = 0;     // which of the worlds that share the network
   uint64_t group = 0;     // the number of a broken group; 0: the rank has ended
@@ -20,7 +20,7 @@ struct News {
 };
 
 /// Returns the news as it travels, and back.
-std::string to_bytes(const News& news);
-News news_from(const std::string& bytes);
+std::string to_bytes(const PeerEvent& event);
+PeerEvent event_from(const std::string& bytes);
 
 }  // namespace tessera::detail

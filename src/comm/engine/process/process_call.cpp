@@ -17,9 +17,9 @@
 namespace tessera::detail {
 namespace {
 
-class Both final : public Transit {
+class Both final : public Transfer {
  public:
-  Both(TransitPtr first, TransitPtr second)
+  Both(TransferPtr first, TransferPtr second)
       : first_(std::move(first)), second_(std::move(second)) {}
   bool done() override {
     const bool first = first_->done();
@@ -29,17 +29,17 @@ class Both final : public Transit {
     first_->cancel();
     second_->cancel();
   }
-  bool settled() noexcept override {
-    const bool first = first_->settled();
-    return second_->settled() && first;
+  bool buffers_are_free() noexcept override {
+    const bool first = first_->buffers_are_free();
+    return second_->buffers_are_free() && first;
   }
 
  private:
-  TransitPtr first_;
-  TransitPtr second_;
+  TransferPtr first_;
+  TransferPtr second_;
 };
 
-TransitPtr both(TransitPtr first, TransitPtr second) {
+TransferPtr both(TransferPtr first, TransferPtr second) {
   return std::make_unique<Both>(std::move(first), std::move(second));
 }
 
@@ -53,21 +53,22 @@ std::string ProcessGroupState::key() const {
   return "group " + std::to_string(number());
 }
 
-ProcessGroupState::Lane& ProcessGroupState::lane_of(
+ProcessGroupState::CallSequence& ProcessGroupState::call_sequence_of(
     const CollectiveCall& call) {
-  return is_point_to_point(call.kind) ? lanes_[{call.kind, call.peer, call.tag}]
-                                      : lanes_[{CallKind::kBarrier, -1, 0}];
+  return is_point_to_point(call.kind)
+             ? call_sequences_[{call.kind, call.peer, call.tag}]
+             : call_sequences_[{CallKind::kBarrier, -1, 0}];
 }
 
-uint64_t ProcessGroupState::lane_id(const LaneKey& key) const {
+uint64_t ProcessGroupState::call_sequence_id(const CallSequenceKey& key) const {
   const auto& [kind, peer, tag] = key;
   return base::hash_combine(
       number(), std::vector<int64_t>{static_cast<int64_t>(kind), peer, tag});
 }
 
 void ProcessGroupState::count_calls(std::map<uint64_t, uint64_t>& calls) const {
-  for (const auto& [key, lane] : lanes_) {
-    calls[lane_id(key)] = lane.calls;
+  for (const auto& [key, call_sequence] : call_sequences_) {
+    calls[call_sequence_id(key)] = call_sequence.calls;
   }
 }
 
@@ -75,8 +76,8 @@ ProcessCall::ProcessCall(
     std::shared_ptr<ProcessGroupState> of, CollectiveCall what)
     : group_(std::move(of)),
       call_(std::move(what)),
-      lane_(group_->lane_of(call_)),
-      sequence_(lane_.calls++) {
+      call_sequence_(group_->call_sequence_of(call_)),
+      sequence_(call_sequence_.calls++) {
   if (auto point = mark_stream(call_)) {
     points_.push_back(std::move(*point));
   }
@@ -87,11 +88,11 @@ ProcessCall::ProcessCall(
 // Transfers of a lane start in the same order on all ranks: a call waits until
 // the one before it has started its last.
 bool ProcessCall::has_turn() const {
-  return lane_.next == sequence_;
+  return call_sequence_.next == sequence_;
 }
 
 void ProcessCall::end_turn() {
-  lane_.next = sequence_ + 1;
+  call_sequence_.next = sequence_ + 1;
 }
 
 void ProcessCall::advance() {
@@ -99,18 +100,18 @@ void ProcessCall::advance() {
     if (failed() || !has_turn()) {
       return;
     }
-    stage_ = Stage::kFacts;
-    start_facts();
+    stage_ = Stage::kFingerprints;
+    start_fingerprints();
   }
-  while (!complete() && !failed() && (!transit_ || transit_->done())) {
-    transit_.reset();
-    if (stage_ != Stage::kFacts) {
+  while (!complete() && !failed() && (!transfer_ || transfer_->done())) {
+    transfer_.reset();
+    if (stage_ != Stage::kFingerprints) {
       finish_data();
       continue;
     }
-    check_facts();
+    check_fingerprints();
     stage_ = Stage::kData;
-    if (came_with_facts()) {
+    if (came_with_fingerprints()) {
       take_payloads();
       end_turn();
       finish();
@@ -127,25 +128,26 @@ void ProcessCall::advance() {
 void ProcessCall::fail(const std::string& reason) {
   if (!complete() && error_.empty()) {
     error_ = reason;
-    if (transit_ != nullptr) {
-      transit_->cancel();
+    if (transfer_ != nullptr) {
+      transfer_->cancel();
     }
   }
 }
 
 bool ProcessCall::is_among(const std::map<uint64_t, uint64_t>& calls) const {
-  ProcessGroupState::LaneKey theirs = {CallKind::kBarrier, -1, 0};
+  ProcessGroupState::CallSequenceKey theirs = {CallKind::kBarrier, -1, 0};
   if (is_point_to_point(call_.kind)) {
     const bool sends = call_.kind == CallKind::kSend;
     theirs = {
-        sends ? CallKind::kRecv : CallKind::kSend, group_->place, call_.tag};
+        sends ? CallKind::kRecv : CallKind::kSend, group_->group_rank,
+        call_.tag};
   }
-  const auto made = calls.find(group_->lane_id(theirs));
+  const auto made = calls.find(group_->call_sequence_id(theirs));
   return made != calls.end() && made->second > sequence_;
 }
 
-bool ProcessCall::settled() {
-  return transit_ == nullptr || transit_->settled();
+bool ProcessCall::buffers_are_free() {
+  return transfer_ == nullptr || transfer_->buffers_are_free();
 }
 
 void ProcessCall::raise() const {
@@ -166,9 +168,9 @@ CallRecord ProcessCall::record() const {
 }
 
 // Completes a record for the rank at a place.
-void ProcessCall::address(CallRecord& record, int64_t place) const {
-  record.facts = facts_of(call_, place);
-  const Run run = given_to(place);
+void ProcessCall::address(CallRecord& record, int64_t group_rank) const {
+  record.fingerprint = fingerprint_of(call_, group_rank);
+  const Run run = given_to(group_rank);
   if (record.small) {
     base::copy_bytes(record.payload, run.data, static_cast<size_t>(run.bytes));
   }
@@ -176,19 +178,19 @@ void ProcessCall::address(CallRecord& record, int64_t place) const {
 
 // A rank says to each other one what it called; sender and receiver of a
 // message say it to each other, so a send is complete when it was received.
-void ProcessCall::start_facts() {
-  Wire& wire = *group_->wire;
+void ProcessCall::start_fingerprints() {
+  Channel& channel = *group_->channel;
   constexpr auto kSize = static_cast<int64_t>(sizeof(CallRecord));
   if (is_point_to_point(call_.kind)) {
     const bool sends = call_.kind == CallKind::kSend;
     said_ = {record()};
     address(said_[0], call_.peer);
     heard_.resize(1);
-    transit_ = both(
-        wire.send(
+    transfer_ = both(
+        channel.send(
             said_.data(), kSize, call_.peer,
             sends ? forward_tag() : backward_tag()),
-        wire.receive(
+        channel.receive(
             heard_.data(), kSize, call_.peer,
             sends ? backward_tag() : forward_tag()));
     return;
@@ -200,33 +202,34 @@ void ProcessCall::start_facts() {
   }
   heard_.resize(size);
   const std::vector<int64_t> counts(size, kSize);
-  transit_ = wire.all_to_all(said_.data(), counts, heard_.data(), counts);
+  transfer_ = channel.all_to_all(said_.data(), counts, heard_.data(), counts);
 }
 
 // The place that said heard_[i].
-int64_t ProcessCall::place_of(size_t i) const {
+int64_t ProcessCall::group_rank_of(size_t i) const {
   return is_point_to_point(call_.kind) ? call_.peer : static_cast<int64_t>(i);
 }
 
-void ProcessCall::check_facts() const {
+void ProcessCall::check_fingerprints() const {
   for (size_t i = 0; i < heard_.size(); ++i) {
     const CallRecord& theirs = heard_[i];
-    const int64_t place = place_of(i);
+    const int64_t group_rank = group_rank_of(i);
     if (theirs.group != group_->number()) {
       throw std::runtime_error(c10::str(
-          label_, ": rank ", group_->ranks[static_cast<size_t>(place)],
+          label_, ": rank ", group_->ranks[static_cast<size_t>(group_rank)],
           " answered with a call of another group, ", theirs.text));
     }
-    const CallFacts mine = facts_of(call_, place);
-    std::string topic = disagreement(mine, theirs.facts);
+    const CollectiveFingerprint mine = fingerprint_of(call_, group_rank);
+    std::string topic = mismatch(mine, theirs.fingerprint);
     if (topic.empty() && theirs.sequence != sequence_) {
       topic = "the number of calls so far";
     }
     if (!topic.empty()) {
-      throw Disagreement(c10::str(
+      throw Mismatch(c10::str(
           label_, ": ranks disagree on ", topic, "; rank ", group_->rank(),
           " called ", describe(call_), ", rank ",
-          group_->ranks[static_cast<size_t>(place)], " called ", theirs.text,
+          group_->ranks[static_cast<size_t>(group_rank)], " called ",
+          theirs.text,
           "; every rank of a group must make the same calls in the same "
           "order"));
     }
@@ -240,14 +243,15 @@ bool ProcessCall::is_small() const {
   const at::Tensor& sample = call_.sample();
   bool small = call_.kind != CallKind::kAllToAll &&
                (!sample.defined() || sample.is_cpu());
-  for (int64_t place = 0; place < group_->size() && small; ++place) {
-    small = given_to(place).bytes <= CallRecord::kPayload &&
-            taken_from(place).bytes <= CallRecord::kPayload;
+  for (int64_t group_rank = 0; group_rank < group_->size() && small;
+       ++group_rank) {
+    small = given_to(group_rank).bytes <= CallRecord::kPayload &&
+            taken_from(group_rank).bytes <= CallRecord::kPayload;
   }
   return small;
 }
 
-bool ProcessCall::came_with_facts() const {
+bool ProcessCall::came_with_fingerprints() const {
   return said_[0].small && std::all_of(
                                heard_.begin(), heard_.end(),
                                [](const CallRecord& r) { return r.small; });
@@ -261,7 +265,7 @@ void ProcessCall::take_payloads() {
     return;
   }
   for (size_t i = 0; i < heard_.size(); ++i) {
-    const Run run = taken_from(place_of(i));
+    const Run run = taken_from(group_rank_of(i));
     base::copy_bytes(
         run.data, heard_[i].payload, static_cast<size_t>(run.bytes));
   }
@@ -271,7 +275,7 @@ void ProcessCall::finish() {
   if (device_output_.defined()) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const CollectiveCall on_device{.output = device_output_};
-    join_parts(on_device, points_);
+    join_chunks(on_device, points_);
     device_output_.copy_(call_.output);
   }
   group_->scratch.give_back(std::exchange(gathered_, {}));
@@ -281,7 +285,7 @@ void ProcessCall::finish() {
 // Wires see host memory only. What was enqueued before the call comes first.
 void ProcessCall::move_to_host() {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  join_parts(call_, points_);
+  join_chunks(call_, points_);
   if (call_.input.defined() && !call_.input.is_cpu()) {
     call_.input = call_.input.cpu();
   }
@@ -294,17 +298,17 @@ void ProcessCall::move_to_host() {
 
 std::vector<int64_t> ProcessCall::missing() const {
   std::vector<int64_t> ranks;
-  if (stage_ == Stage::kFacts && !is_point_to_point(call_.kind)) {
-    for (const int64_t place : group_->wire->absent()) {
-      ranks.push_back(group_->ranks[static_cast<size_t>(place)]);
+  if (stage_ == Stage::kFingerprints && !is_point_to_point(call_.kind)) {
+    for (const int64_t group_rank : group_->channel->absent()) {
+      ranks.push_back(group_->ranks[static_cast<size_t>(group_rank)]);
     }
   }
   if (!ranks.empty()) {
     return ranks;
   }
-  for (size_t i = 0; i < heard_.size() && stage_ == Stage::kFacts; ++i) {
-    if (heard_[i].group == 0 && place_of(i) != group_->place) {
-      ranks.push_back(group_->ranks[static_cast<size_t>(place_of(i))]);
+  for (size_t i = 0; i < heard_.size() && stage_ == Stage::kFingerprints; ++i) {
+    if (heard_[i].group == 0 && group_rank_of(i) != group_->group_rank) {
+      ranks.push_back(group_->ranks[static_cast<size_t>(group_rank_of(i))]);
     }
   }
   return ranks;

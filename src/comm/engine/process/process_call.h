@@ -23,40 +23,44 @@ namespace tessera::detail {
 class ProcessGroupState {
  public:
   ProcessGroupState(
-      std::vector<int64_t> global_ranks, int64_t my_place, uint64_t rebuilt)
-      : ranks(std::move(global_ranks)), place(my_place), generation(rebuilt) {}
+      std::vector<int64_t> global_ranks, int64_t my_group_rank,
+      uint64_t rebuilt)
+      : ranks(std::move(global_ranks)),
+        group_rank(my_group_rank),
+        generation(rebuilt) {}
 
   const std::vector<int64_t> ranks;  // global, in group order
-  const int64_t place;
-  const uint64_t generation;   // how often it was rebuilt
-  std::unique_ptr<Wire> wire;  // made by the first call
-  std::string broken;          // why no further call is possible
+  const int64_t group_rank;
+  const uint64_t generation;         // how often it was rebuilt
+  std::unique_ptr<Channel> channel;  // made by the first call
+  std::string broken;                // why no further call is possible
   Scratch scratch;
   /// The threads that wait for a collective which they have called.
   std::vector<std::thread::id> waiting;
 
   /// Calls that reach the wire one after the other: collectives; messages of
   /// one direction, peer and tag.
-  struct Lane {
+  struct CallSequence {
     uint64_t calls = 0;  // so far
     uint64_t next = 0;   // the one whose turn it is
   };
-  Lane& lane_of(const CollectiveCall& call);
-  using LaneKey = std::tuple<CallKind, int64_t, int64_t>;  // kind, peer, tag
+  CallSequence& call_sequence_of(const CollectiveCall& call);
+  using CallSequenceKey =
+      std::tuple<CallKind, int64_t, int64_t>;  // kind, peer, tag
   /// Returns a number for a lane of one of its ranks, unlike those of others.
-  uint64_t lane_id(const LaneKey& key) const;
-  /// Adds how many calls this rank has made, by lane_id().
+  uint64_t call_sequence_id(const CallSequenceKey& key) const;
+  /// Adds how many calls this rank has made, by call_sequence_id().
   void count_calls(std::map<uint64_t, uint64_t>& calls) const;
 
   int64_t size() const { return static_cast<int64_t>(ranks.size()); }
-  int64_t rank() const { return ranks[static_cast<size_t>(place)]; }
+  int64_t rank() const { return ranks[static_cast<size_t>(group_rank)]; }
   /// Returns the number that its ranks know it by.
   uint64_t number() const;
   /// Returns the name that its ranks meet under, used once in a world.
   std::string key() const;
 
  private:
-  std::map<LaneKey, Lane> lanes_;
+  std::map<CallSequenceKey, CallSequence> call_sequences_;
 };
 
 /// What a rank says about its call to another one, as it travels: always of
@@ -66,7 +70,7 @@ struct CallRecord {
 
   uint64_t group = 0;     // a hash of its ranks
   uint64_t sequence = 0;  // of a collective in its group
-  CallFacts facts = {};
+  CollectiveFingerprint fingerprint = {};
   char text[128] = {};  // describe(), cut off
   /// Whether all runs that the sender gives and takes fit into payloads. If all
   /// ranks say so, the data has arrived with the records.
@@ -75,7 +79,7 @@ struct CallRecord {
 };
 
 /// What ranks disagree on; every rank of the call finds out by itself.
-class Disagreement : public std::runtime_error {
+class Mismatch : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
@@ -105,12 +109,18 @@ class ProcessCall {
   /// Tells whether a rank that made these calls has made its part of this one.
   bool is_among(const std::map<uint64_t, uint64_t>& calls) const;
   /// Tells whether the transfers of a failed call have ended.
-  bool settled();
+  bool buffers_are_free();
   /// Throws why the call failed.
   [[noreturn]] void raise() const;
 
  private:
-  enum class Stage : uint8_t { kQueued, kFacts, kData, kSlices, kComplete };
+  enum class Stage : uint8_t {
+    kQueued,
+    kFingerprints,
+    kData,
+    kSlices,
+    kComplete
+  };
 
   /// Bytes that go to a place or come from it.
   struct Run {
@@ -120,20 +130,21 @@ class ProcessCall {
 
   bool has_turn() const;
   void end_turn();
-  void start_facts();
+  void start_fingerprints();
   CallRecord record() const;
-  void address(CallRecord& record, int64_t place) const;
-  int64_t place_of(size_t i) const;
+  void address(CallRecord& record, int64_t group_rank) const;
+  int64_t group_rank_of(size_t i) const;
   // What goes from sender to receiver, and back.
   int64_t forward_tag() const { return 2 * call_.tag; }
   int64_t backward_tag() const { return 2 * call_.tag + 1; }
-  void check_facts() const;
+  void check_fingerprints() const;
   bool is_small() const;
-  bool came_with_facts() const;
+  bool came_with_fingerprints() const;
   void take_payloads();
-  Run given_to(int64_t place) const;
-  Run taken_from(int64_t place) const;
-  Run cut(char* data, const std::vector<int64_t>& counts, int64_t place) const;
+  Run given_to(int64_t group_rank) const;
+  Run taken_from(int64_t group_rank) const;
+  Run run_of(
+      char* data, const std::vector<int64_t>& counts, int64_t group_rank) const;
   void start_data();
   void start_reduction();
   void finish_data();
@@ -144,16 +155,16 @@ class ProcessCall {
   std::vector<int64_t> bytes(const std::vector<int64_t>& counts) const;
   void move_to_host();
   void finish();
-  std::vector<int64_t> only(int64_t place, int64_t count) const;
+  std::vector<int64_t> only(int64_t group_rank, int64_t count) const;
 
   std::shared_ptr<ProcessGroupState> group_;
   CollectiveCall call_;
   std::thread::id caller_ = std::this_thread::get_id();
   std::string label_;
-  ProcessGroupState::Lane& lane_;
+  ProcessGroupState::CallSequence& call_sequence_;
   uint64_t sequence_;  // in its lane
   Stage stage_ = Stage::kQueued;
-  TransitPtr transit_;
+  TransferPtr transfer_;
   std::vector<CallRecord> said_;     // to each place
   std::vector<CallRecord> heard_;    // from each place
   at::Tensor device_output_;         // where results go in the end

@@ -35,9 +35,10 @@ std::vector<int64_t> ProcessCall::bytes(
   return result;
 }
 
-std::vector<int64_t> ProcessCall::only(int64_t place, int64_t count) const {
+std::vector<int64_t> ProcessCall::only(
+    int64_t group_rank, int64_t count) const {
   std::vector<int64_t> counts(group_->ranks.size(), 0);
-  counts[static_cast<size_t>(place)] = count;
+  counts[static_cast<size_t>(group_rank)] = count;
   return counts;
 }
 
@@ -62,10 +63,10 @@ bool ProcessCall::slices_follow() const {
   return call_.kind == CallKind::kAllReduce && !all_reduces_at_once();
 }
 
-ProcessCall::Run ProcessCall::given_to(int64_t place) const {
+ProcessCall::Run ProcessCall::given_to(int64_t group_rank) const {
   auto* data = static_cast<char*>(const_cast<void*>(input_of(call_.input)));
   const Run all{data, size_of(call_.input)};
-  const bool from_root = group_->place == call_.peer;
+  const bool from_root = group_->group_rank == call_.peer;
   switch (call_.kind) {
     case CallKind::kAllGather:
     case CallKind::kSplit:
@@ -74,13 +75,13 @@ ProcessCall::Run ProcessCall::given_to(int64_t place) const {
       return all;
     case CallKind::kAllToAll:
     case CallKind::kReduceScatter:
-      return cut(data, call_.input_counts, place);
+      return cut(data, call_.input_counts, group_rank);
     case CallKind::kBroadcast:
       return from_root ? all : Run{};
     case CallKind::kScatter:
-      return from_root ? cut(data, call_.input_counts, place) : Run{};
+      return from_root ? cut(data, call_.input_counts, group_rank) : Run{};
     case CallKind::kGather:
-      return place == call_.peer ? all : Run{};
+      return group_rank == call_.peer ? all : Run{};
     case CallKind::kRecv:
     case CallKind::kBarrier:
       break;
@@ -89,26 +90,27 @@ ProcessCall::Run ProcessCall::given_to(int64_t place) const {
 }
 
 // For reductions: an addend, which has no place of its own.
-ProcessCall::Run ProcessCall::taken_from(int64_t place) const {
+ProcessCall::Run ProcessCall::taken_from(int64_t group_rank) const {
   auto* data = static_cast<char*>(data_of(call_.output));
   const Run all{data, size_of(call_.output)};
-  const bool from_root = place == call_.peer;
+  const bool from_root = group_rank == call_.peer;
   switch (call_.kind) {
     case CallKind::kAllGather:
     case CallKind::kSplit:
     case CallKind::kAllToAll:
-      return cut(data, call_.output_counts, place);
+      return cut(data, call_.output_counts, group_rank);
     case CallKind::kAllReduce:
     case CallKind::kReduceScatter:
     case CallKind::kRecv:
       return all;
     case CallKind::kBroadcast:
-      return from_root && place != group_->place ? all : Run{};
+      return from_root && group_rank != group_->group_rank ? all : Run{};
     case CallKind::kScatter:
       return from_root ? all : Run{};
     case CallKind::kGather:
-      return group_->place == call_.peer ? cut(data, call_.output_counts, place)
-                                         : Run{};
+      return group_->group_rank == call_.peer
+                 ? cut(data, call_.output_counts, group_rank)
+                 : Run{};
     case CallKind::kSend:
     case CallKind::kBarrier:
       break;
@@ -117,26 +119,26 @@ ProcessCall::Run ProcessCall::taken_from(int64_t place) const {
 }
 
 ProcessCall::Run ProcessCall::cut(
-    char* data, const std::vector<int64_t>& counts, int64_t place) const {
+    char* data, const std::vector<int64_t>& counts, int64_t group_rank) const {
   const auto width = static_cast<int64_t>(call_.sample().element_size());
-  const auto end = counts.begin() + place;
+  const auto end = counts.begin() + group_rank;
   return {
       data + width * std::accumulate(counts.begin(), end, int64_t{0}),
       width * *end};
 }
 
 void ProcessCall::start_data() {
-  Wire& wire = *group_->wire;
-  const int64_t place = group_->place;
+  Channel& channel = *group_->channel;
+  const int64_t group_rank = group_->group_rank;
   switch (call_.kind) {
     case CallKind::kAllGather:
     case CallKind::kSplit:
-      transit_ = wire.all_gather(
+      transit_ = channel.all_gather(
           input_of(call_.input), data_of(call_.output),
           bytes(call_.output_counts));
       return;
     case CallKind::kAllToAll:
-      transit_ = wire.all_to_all(
+      transit_ = channel.all_to_all(
           input_of(call_.input), bytes(call_.input_counts),
           data_of(call_.output), bytes(call_.output_counts));
       return;
@@ -146,33 +148,33 @@ void ProcessCall::start_data() {
       return;
     case CallKind::kBroadcast:
       // The root's output is its input, or nothing.
-      transit_ = wire.broadcast(
-          place == call_.peer ? const_cast<void*>(input_of(call_.input))
-                              : data_of(call_.output),
+      transit_ = channel.broadcast(
+          group_rank == call_.peer ? const_cast<void*>(input_of(call_.input))
+                                   : data_of(call_.output),
           size_of(call_.sample()), call_.peer);
       return;
     case CallKind::kScatter: {
-      const bool root = place == call_.peer;
-      transit_ = wire.all_to_all(
+      const bool root = group_rank == call_.peer;
+      transit_ = channel.all_to_all(
           input_of(call_.input), root ? bytes(call_.input_counts) : only(0, 0),
           data_of(call_.output), only(call_.peer, size_of(call_.output)));
       return;
     }
     case CallKind::kGather: {
-      const bool root = place == call_.peer;
-      transit_ = wire.all_to_all(
+      const bool root = group_rank == call_.peer;
+      transit_ = channel.all_to_all(
           input_of(call_.input), only(call_.peer, size_of(call_.input)),
           data_of(call_.output),
           root ? bytes(call_.output_counts) : only(0, 0));
       return;
     }
     case CallKind::kSend:
-      transit_ = wire.send(
+      transit_ = channel.send(
           input_of(call_.input), size_of(call_.input), call_.peer,
           forward_tag());
       return;
     case CallKind::kRecv:
-      transit_ = wire.receive(
+      transit_ = channel.receive(
           data_of(call_.output), size_of(call_.output), call_.peer,
           forward_tag());
       return;
@@ -182,7 +184,7 @@ void ProcessCall::start_data() {
 }
 
 void ProcessCall::start_reduction() {
-  Wire& wire = *group_->wire;
+  Channel& channel = *group_->channel;
   const auto gathered = [&](int64_t each) {
     gathered_ = group_->scratch.take(each * group_->size());
     return std::vector<int64_t>(group_->ranks.size(), each);
@@ -190,13 +192,13 @@ void ProcessCall::start_reduction() {
   if (call_.kind == CallKind::kAllReduce && all_reduces_at_once()) {
     const auto received = gathered(size_of(call_.input));
     transit_ =
-        wire.all_gather(input_of(call_.input), data_of(gathered_), received);
+        channel.all_gather(input_of(call_.input), data_of(gathered_), received);
     return;
   }
   const auto sent =
       bytes(call_.kind == CallKind::kAllReduce ? slices() : call_.input_counts);
-  const auto received = gathered(sent[static_cast<size_t>(group_->place)]);
-  transit_ = wire.all_to_all(
+  const auto received = gathered(sent[static_cast<size_t>(group_->group_rank)]);
+  transit_ = channel.all_to_all(
       input_of(call_.input), sent, data_of(gathered_), received);
 }
 
@@ -219,15 +221,15 @@ void ProcessCall::finish_data() {
     const auto* addends = static_cast<const char*>(input_of(gathered_));
     if (slices_follow()) {
       const auto cuts = slices();
-      const int64_t mine = cuts[static_cast<size_t>(group_->place)];
+      const int64_t mine = cuts[static_cast<size_t>(group_->group_rank)];
       const int64_t size = bytes({mine})[0];
-      char* slice =
-          cut(static_cast<char*>(data_of(call_.output)), cuts, group_->place)
-              .data;
+      char* slice = cut(static_cast<char*>(data_of(call_.output)), cuts,
+                        group_->group_rank)
+                        .data;
       reduce(addends, size, slice, mine);
       stage_ = Stage::kSlices;
-      transit_ =
-          group_->wire->all_gather(slice, data_of(call_.output), bytes(cuts));
+      transit_ = group_->channel->all_gather(
+          slice, data_of(call_.output), bytes(cuts));
       end_turn();
       return;
     }

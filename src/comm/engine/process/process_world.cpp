@@ -76,13 +76,13 @@ class ProcessCommunicator : public CommunicatorImpl {
  public:
   ProcessCommunicator(
       std::shared_ptr<ProcessWorld> world, std::vector<int64_t> ranks,
-      int64_t place, std::shared_ptr<CallLogs> logs)
+      int64_t group_rank, std::shared_ptr<CallLogs> logs)
       : CommunicatorImpl(std::move(logs)),
         world_(std::move(world)),
         ranks_(std::move(ranks)),
-        place_(place) {}
+        group_rank_(group_rank) {}
 
-  int64_t rank() const override { return place_; }
+  int64_t rank() const override { return group_rank_; }
   const std::vector<int64_t>& ranks() const override { return ranks_; }
   std::string engine() const override { return world_->engine(); }
   std::unique_ptr<WorkImpl> submit(CollectiveCall call) override {
@@ -97,20 +97,21 @@ class ProcessCommunicator : public CommunicatorImpl {
  private:
   std::shared_ptr<ProcessWorld> world_;
   std::vector<int64_t> ranks_;
-  int64_t place_;
+  int64_t group_rank_;
 };
 
 // Failed calls keep their tensors until no transfer touches them any more,
 // which may be after the end of their world.
-class Unsettled {
+class EndingCalls {
  public:
   void keep(std::shared_ptr<ProcessCall> call) {
     const std::lock_guard<std::mutex> lock(mutex_);
     calls_.push_back(std::move(call));
   }
-  void drop_settled() {
+  void drop_ended() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::erase_if(calls_, [](const auto& call) { return call->settled(); });
+    std::erase_if(
+        calls_, [](const auto& call) { return call->buffers_are_free(); });
   }
 
  private:
@@ -118,8 +119,8 @@ class Unsettled {
   std::vector<std::shared_ptr<ProcessCall>> calls_;
 };
 
-Unsettled& unsettled() {
-  static auto* calls = new Unsettled();  // outlives everything
+EndingCalls& ending_calls() {
+  static auto* calls = new EndingCalls();  // outlives everything
   return *calls;
 }
 
@@ -131,8 +132,8 @@ std::string text_of(const std::exception& error) {
 }  // namespace
 
 ProcessWorld::ProcessWorld(
-    std::unique_ptr<Network> network, std::chrono::milliseconds deadline)
-    : network_(std::move(network)), deadline_(deadline) {}
+    std::unique_ptr<Transport> transport, std::chrono::milliseconds deadline)
+    : transport_(std::move(transport)), deadline_(deadline) {}
 
 ProcessWorld::~ProcessWorld() {
   leave("");
@@ -140,7 +141,7 @@ ProcessWorld::~ProcessWorld() {
     mark_broken(*group, "the world has ended");
   }
   for (const auto& call : active_) {
-    unsettled().keep(call);
+    ending_calls().keep(call);
   }
 }
 
@@ -159,12 +160,12 @@ std::shared_ptr<CommunicatorImpl> ProcessWorld::communicator(
   const Lock lock(mutex_);
   auto& group = groups_[ranks];
   if (group == nullptr) {
-    const auto place = std::find(ranks.begin(), ranks.end(), rank());
-    group =
-        std::make_shared<ProcessGroupState>(ranks, place - ranks.begin(), 0);
+    const auto group_rank = std::find(ranks.begin(), ranks.end(), rank());
+    group = std::make_shared<ProcessGroupState>(
+        ranks, group_rank - ranks.begin(), 0);
   }
   return std::make_shared<ProcessCommunicator>(
-      shared_from_this(), ranks, group->place, logs());
+      shared_from_this(), ranks, group->group_rank, logs());
 }
 
 void ProcessWorld::rebuild(const std::vector<int64_t>& ranks) {
@@ -172,7 +173,7 @@ void ProcessWorld::rebuild(const std::vector<int64_t>& ranks) {
   auto& group = groups_.at(ranks);
   mark_broken(*group, "the group was rebuilt meanwhile");
   group = std::make_shared<ProcessGroupState>(
-      ranks, group->place, group->generation + 1);
+      ranks, group->group_rank, group->generation + 1);
 }
 
 // After a failure only groups that were rebuilt without the failed go on.
@@ -236,12 +237,12 @@ std::shared_ptr<ProcessCall> ProcessWorld::submit(
 void ProcessWorld::advance_or_fail(ProcessCall& call) {
   ProcessGroupState& group = call.group();
   try {
-    if (group.wire == nullptr) {
-      group.wire = with_self_messages(
-          network_->join(group.ranks, group.key()), group.place);
+    if (group.channel == nullptr) {
+      group.channel = with_self_messages(
+          transport_->join(group.ranks, group.key()), group.group_rank);
     }
     call.advance();
-  } catch (const Disagreement& error) {
+  } catch (const Mismatch& error) {
     break_group(group, error.what());
   } catch (const std::exception& error) {
     explain_error(group);
@@ -257,7 +258,7 @@ void ProcessWorld::move_all() {
   }
   std::erase_if(active_, [&](const auto& call) {
     if (call->failed()) {
-      unsettled().keep(call);
+      ending_calls().keep(call);
     }
     return call->complete() || call->failed();
   });
@@ -274,31 +275,31 @@ void ProcessWorld::explain_error(ProcessGroupState& group) {
 }
 
 void ProcessWorld::hear() {
-  std::vector<News> all;
+  std::vector<PeerEvent> all;
   try {
-    all = network_->news(/*world=*/0);
+    all = transport_->poll_events(/*world=*/0);
   } catch (const std::exception& error) {
     for (auto& [ranks, group] : groups_) {
       mark_broken(
           *group, "the ranks cannot hear each other: " + text_of(error));
     }
   }
-  for (const News& news : all) {
-    if (news.group == 0) {
-      ended_[news.rank] = news.calls;
-      if (!news.text.empty()) {
-        hear_failure(news.rank, news.text);
+  for (const PeerEvent& event : all) {
+    if (event.group == 0) {
+      ended_[event.rank] = event.calls;
+      if (!event.text.empty()) {
+        hear_failure(event.rank, event.text);
       }
       continue;
     }
     for (auto& [ranks, group] : groups_) {
-      if (group->number() == news.group) {
-        mark_broken(*group, news.text);
+      if (group->number() == event.group) {
+        mark_broken(*group, event.text);
       }
     }
   }
   miss_ended_ranks();
-  unsettled().drop_settled();
+  ending_calls().drop_ended();
 }
 
 void ProcessWorld::hear_failure(int64_t rank, const std::string& text) {
@@ -428,7 +429,7 @@ void ProcessWorld::report_deadline(ProcessCall& call) {
 void ProcessWorld::break_group(
     ProcessGroupState& group, const std::string& reason) {
   if (group.broken.empty()) {
-    network_->tell(
+    transport_->notify(
         group.ranks, {.rank = rank(), .group = group.number(), .text = reason});
     mark_broken(group, reason);
   }
@@ -445,8 +446,8 @@ void ProcessWorld::mark_broken(
       call->fail(reason);
     }
   }
-  if (group.wire != nullptr) {
-    group.wire->close();
+  if (group.channel != nullptr) {
+    group.channel->close();
   }
 }
 
@@ -458,16 +459,16 @@ bool ProcessWorld::heard_failure() const {
 void ProcessWorld::leave(const std::string& error) {
   const Lock lock(mutex_);
   if (!std::exchange(left_, true)) {
-    News news{.rank = rank(), .text = error};
+    PeerEvent event{.rank = rank(), .text = error};
     if (error.empty()) {
       flush_withdrawn();
       for (const auto& [ranks, group] : groups_) {
-        group->count_calls(news.calls);
+        group->count_calls(event.calls);
       }
     }
     std::vector<int64_t> others(static_cast<size_t>(size()));
     std::iota(others.begin(), others.end(), int64_t{0});
-    network_->tell(others, news);
+    transport_->notify(others, event);
   }
 }
 

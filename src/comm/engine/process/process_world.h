@@ -3,7 +3,8 @@
 // Note [A call between processes]
 // A call goes through stages; wait() and done() of any call move all calls of
 // the process on, so nothing needs a thread of its own.
-//   1. facts   every rank sends every other one what it called (CallFacts and a
+//   1. facts   every rank sends every other one what it called
+//   (CollectiveFingerprint and a
 //              text). A disagreement is found by both ranks of a pair. Runs
 //              of up to 256 bytes travel along (CallRecord), and the call ends
 //   2. data    the transfers of the kind; reductions travel as all_to_all and
@@ -36,12 +37,12 @@ class ProcessWorld : public WorldImpl,
                      public std::enable_shared_from_this<ProcessWorld> {
  public:
   ProcessWorld(
-      std::unique_ptr<Network> network, std::chrono::milliseconds deadline);
+      std::unique_ptr<Transport> transport, std::chrono::milliseconds deadline);
   ~ProcessWorld() override;
 
-  int64_t rank() const override { return network_->rank(); }
-  int64_t size() const override { return network_->size(); }
-  std::string engine() const override { return network_->name(); }
+  int64_t rank() const override { return transport_->rank(); }
+  int64_t size() const override { return transport_->size(); }
+  std::string engine() const override { return transport_->name(); }
   std::chrono::milliseconds deadline() const override;
   void set_deadline(std::chrono::milliseconds deadline) override;
   std::shared_ptr<CommunicatorImpl> communicator(
@@ -63,7 +64,7 @@ class ProcessWorld : public WorldImpl,
   void leave(const std::string& error);
   /// Tells whether another rank has ended by an error.
   bool heard_failure() const;
-  Network& network() { return *network_; }
+  Transport& transport() { return *transport_; }
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -90,7 +91,7 @@ class ProcessWorld : public WorldImpl,
   void explain_error(ProcessGroupState& group);
 
   mutable std::mutex mutex_;  // guards all below, and the network
-  std::unique_ptr<Network> network_;
+  std::unique_ptr<Transport> transport_;
   std::chrono::milliseconds deadline_;
   std::map<std::vector<int64_t>, std::shared_ptr<ProcessGroupState>> groups_;
   std::vector<std::shared_ptr<ProcessCall>> active_;

@@ -32,7 +32,7 @@ struct Mailbox {
   }
 };
 
-class Delivery final : public Transit {
+class Delivery final : public Transfer {
  public:
   explicit Delivery(std::shared_ptr<const Mailbox::Reader> reader)
       : reader_(std::move(reader)) {}
@@ -42,28 +42,29 @@ class Delivery final : public Transit {
   std::shared_ptr<const Mailbox::Reader> reader_;  // null: sent
 };
 
-class SelfMessages final : public Wire {
+class SelfMessages final : public Channel {
  public:
-  SelfMessages(std::unique_ptr<Wire> wire, int64_t place)
-      : wire_(std::move(wire)), place_(place) {}
+  SelfMessages(std::unique_ptr<Channel> channel, int64_t group_rank)
+      : channel_(std::move(channel)), group_rank_(group_rank) {}
 
-  TransitPtr all_gather(
+  TransferPtr all_gather(
       const void* input, void* output,
       const std::vector<int64_t>& counts) override {
-    return wire_->all_gather(input, output, counts);
+    return channel_->all_gather(input, output, counts);
   }
-  TransitPtr all_to_all(
+  TransferPtr all_to_all(
       const void* input, const std::vector<int64_t>& sent, void* output,
       const std::vector<int64_t>& received) override {
-    return wire_->all_to_all(input, sent, output, received);
+    return channel_->all_to_all(input, sent, output, received);
   }
-  TransitPtr broadcast(void* data, int64_t bytes, int64_t root) override {
-    return wire_->broadcast(data, bytes, root);
+  TransferPtr broadcast(void* data, int64_t bytes, int64_t root) override {
+    return channel_->broadcast(data, bytes, root);
   }
-  TransitPtr send(
-      const void* data, int64_t bytes, int64_t place, int64_t tag) override {
-    if (place != place_) {
-      return wire_->send(data, bytes, place, tag);
+  TransferPtr send(
+      const void* data, int64_t bytes, int64_t group_rank,
+      int64_t tag) override {
+    if (group_rank != group_rank_) {
+      return channel_->send(data, bytes, group_rank, tag);
     }
     const char* begin = static_cast<const char*>(data);
     Mailbox& box = boxes_[tag];
@@ -71,10 +72,10 @@ class SelfMessages final : public Wire {
     box.deliver();
     return std::make_unique<Delivery>(nullptr);
   }
-  TransitPtr receive(
-      void* data, int64_t bytes, int64_t place, int64_t tag) override {
-    if (place != place_) {
-      return wire_->receive(data, bytes, place, tag);
+  TransferPtr receive(
+      void* data, int64_t bytes, int64_t group_rank, int64_t tag) override {
+    if (group_rank != group_rank_) {
+      return channel_->receive(data, bytes, group_rank, tag);
     }
     auto reader =
         std::make_shared<Mailbox::Reader>(Mailbox::Reader{.data = data});
@@ -83,7 +84,7 @@ class SelfMessages final : public Wire {
     box.deliver();
     return std::make_unique<Delivery>(std::move(reader));
   }
-  std::vector<int64_t> absent() override { return wire_->absent(); }
+  std::vector<int64_t> absent() override { return channel_->absent(); }
   void close() noexcept override {
     for (auto& [tag, box] : boxes_) {
       for (const auto& reader : box.readers) {
@@ -91,20 +92,20 @@ class SelfMessages final : public Wire {
       }
     }
     boxes_.clear();
-    wire_->close();
+    channel_->close();
   }
 
  private:
-  std::unique_ptr<Wire> wire_;
-  int64_t place_;
+  std::unique_ptr<Channel> channel_;
+  int64_t group_rank_;
   std::map<int64_t, Mailbox> boxes_;  // by tag
 };
 
 }  // namespace
 
-std::unique_ptr<Wire> with_self_messages(
-    std::unique_ptr<Wire> wire, int64_t place) {
-  return std::make_unique<SelfMessages>(std::move(wire), place);
+std::unique_ptr<Channel> with_self_messages(
+    std::unique_ptr<Channel> channel, int64_t group_rank) {
+  return std::make_unique<SelfMessages>(std::move(channel), group_rank);
 }
 
 }  // namespace tessera::detail

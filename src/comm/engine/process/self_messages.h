@@ -7,9 +7,9 @@
 
 namespace tessera::detail {
 
-/// Returns the wire with messages from `place` to itself kept in this process;
-/// a send is complete at once, since it leaves a copy.
-std::unique_ptr<Wire> with_self_messages(
-    std::unique_ptr<Wire> wire, int64_t place);
+/// Returns the wire with messages from `group_rank` to itself kept in this
+/// process; a send is complete at once, since it leaves a copy.
+std::unique_ptr<Channel> with_self_messages(
+    std::unique_ptr<Channel> channel, int64_t group_rank);
 
 }  // namespace tessera::detail

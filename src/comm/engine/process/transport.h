@@ -13,17 +13,17 @@
 
 namespace tessera::detail {
 
-/// Bytes on their way; their buffers must live until settled().
-class Transit {
+/// Bytes on their way; their buffers must live until buffers_are_free().
+class Transfer {
  public:
-  virtual ~Transit() = default;
+  virtual ~Transfer() = default;
   /// Moves on; tells whether this rank's part is complete. Throws a
   /// std::exception when it never will be.
   virtual bool done() = 0;
-  /// Asks for an early end; settled() says when buffers are free.
+  /// Asks for an early end; buffers_are_free() says when buffers are free.
   virtual void cancel() noexcept {}
   /// Tells whether buffers are free, after success or not.
-  virtual bool settled() noexcept {
+  virtual bool buffers_are_free() noexcept {
     try {
       return done();
     } catch (const std::exception&) {
@@ -31,28 +31,28 @@ class Transit {
     }
   }
 };
-using TransitPtr = std::unique_ptr<Transit>;
+using TransferPtr = std::unique_ptr<Transfer>;
 
 /// A group of processes. Every rank starts the same transfers in the same
 /// order, messages aside. Counts are bytes per place of the group, in its
 /// order; runs lie one after the other in a buffer.
-class Wire {
+class Channel {
  public:
-  virtual ~Wire() = default;
+  virtual ~Channel() = default;
   /// Concatenates the inputs of all ranks.
-  virtual TransitPtr all_gather(
+  virtual TransferPtr all_gather(
       const void* input, void* output, const std::vector<int64_t>& counts) = 0;
   /// Sends run r to place r; receives in the order of places.
-  virtual TransitPtr all_to_all(
+  virtual TransferPtr all_to_all(
       const void* input, const std::vector<int64_t>& sent, void* output,
       const std::vector<int64_t>& received) = 0;
   /// Copies the root's buffer to all.
-  virtual TransitPtr broadcast(void* data, int64_t bytes, int64_t root) = 0;
+  virtual TransferPtr broadcast(void* data, int64_t bytes, int64_t root) = 0;
   /// One message; those of one pair and one tag arrive in order.
-  virtual TransitPtr send(
-      const void* data, int64_t bytes, int64_t place, int64_t tag) = 0;
-  virtual TransitPtr receive(
-      void* data, int64_t bytes, int64_t place, int64_t tag) = 0;
+  virtual TransferPtr send(
+      const void* data, int64_t bytes, int64_t group_rank, int64_t tag) = 0;
+  virtual TransferPtr receive(
+      void* data, int64_t bytes, int64_t group_rank, int64_t tag) = 0;
   /// Returns the places that are known not to have joined yet.
   virtual std::vector<int64_t> absent() { return {}; }
   /// Ends what is under way, here and on the others, as far as the wire can.
@@ -60,24 +60,24 @@ class Wire {
 };
 
 /// Makes wires, and carries news of failures past them.
-class Network {
+class Transport {
  public:
-  virtual ~Network() = default;
+  virtual ~Transport() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
   /// Returns the engine's name: "mpi", "gloo", ...
   virtual std::string name() const = 0;
   /// Joins the ranks, this one among them, in a wire of their own. Collective
   /// over them; `key` is equal on all and used once.
-  virtual std::unique_ptr<Wire> join(
+  virtual std::unique_ptr<Channel> join(
       const std::vector<int64_t>& ranks, const std::string& key) = 0;
 
   /// Tells other ranks; a rank that has ended may not answer any more.
-  virtual void tell(
-      const std::vector<int64_t>& ranks, const News& news) noexcept = 0;
+  virtual void notify(
+      const std::vector<int64_t>& ranks, const PeerEvent& event) noexcept = 0;
   /// Returns a world's news not returned before; does not wait. Those of other
   /// worlds, which a rank may have entered earlier or later, are kept.
-  virtual std::vector<News> news(uint64_t world) = 0;
+  virtual std::vector<PeerEvent> poll_events(uint64_t world) = 0;
 };
 
 }  // namespace tessera::detail

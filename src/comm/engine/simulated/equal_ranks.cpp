@@ -14,8 +14,9 @@
 namespace tessera::detail {
 namespace {
 
-int64_t before(const std::vector<int64_t>& counts, int64_t place) {
-  return std::accumulate(counts.begin(), counts.begin() + place, int64_t{0});
+int64_t before(const std::vector<int64_t>& counts, int64_t group_rank) {
+  return std::accumulate(
+      counts.begin(), counts.begin() + group_rank, int64_t{0});
 }
 
 at::Tensor flat_run(const at::Tensor& tensor, int64_t begin, int64_t count) {
@@ -114,7 +115,8 @@ void reduce(const CollectiveCall& call, int64_t begin, int64_t size) {
 
 }  // namespace
 
-void complete_alone(const CollectiveCall& call, int64_t place, int64_t size) {
+void complete_alone(
+    const CollectiveCall& call, int64_t group_rank, int64_t size) {
   if (!call.output.defined() || call.output.is_meta()) {
     return;
   }
@@ -130,12 +132,13 @@ void complete_alone(const CollectiveCall& call, int64_t place, int64_t size) {
     case CallKind::kAllReduce:
       return reduce(call, 0, size);
     case CallKind::kReduceScatter:
-      return reduce(call, before(call.input_counts, place), size);
+      return reduce(call, before(call.input_counts, group_rank), size);
     case CallKind::kScatter:
       return call.input.defined()
                  ? fill(
                        call,
-                       {before(call.input_counts, place), call.output.numel()},
+                       {before(call.input_counts, group_rank),
+                        call.output.numel()},
                        {0, call.output.numel()})
                  : zero_run(call.output, 0, call.output.numel());
     case CallKind::kRecv:

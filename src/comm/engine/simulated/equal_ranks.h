@@ -23,8 +23,9 @@
 
 namespace tessera::detail {
 
-/// Fills the output of a call of the rank at `place` of `size` ranks; not for
-/// messages to itself.
-void complete_alone(const CollectiveCall& call, int64_t place, int64_t size);
+/// Fills the output of a call of the rank at `group_rank` of `size` ranks; not
+/// for messages to itself.
+void complete_alone(
+    const CollectiveCall& call, int64_t group_rank, int64_t size);
 
 }  // namespace tessera::detail

@@ -59,23 +59,23 @@ class SimulatedCommunicator : public CommunicatorImpl {
       : CommunicatorImpl(world->logs()),
         world_(std::move(world)),
         group_(world_->group(ranks)),
-        place_(
+        group_rank_(
             std::find(ranks.begin(), ranks.end(), world_->rank()) -
             ranks.begin()) {}
 
-  int64_t rank() const override { return place_; }
+  int64_t rank() const override { return group_rank_; }
   const std::vector<int64_t>& ranks() const override { return group_.ranks; }
   std::string engine() const override { return "simulated"; }
 
   std::unique_ptr<WorkImpl> submit(CollectiveCall call) override {
-    const CallSite site{call.kind, group_.ranks, place_};
+    const CallSite site{call.kind, group_.ranks, group_rank_};
     if (call.kind == CallKind::kSplit) {
       check_split(call, site);
     }
-    if (is_point_to_point(call.kind) && call.peer == place_) {
+    if (is_point_to_point(call.kind) && call.peer == group_rank_) {
       return send_to_itself(std::move(call), site);
     }
-    complete_alone(call, place_, site.size());
+    complete_alone(call, group_rank_, site.size());
     return std::make_unique<SimulatedWork>("", nullptr);
   }
 
@@ -109,8 +109,9 @@ class SimulatedCommunicator : public CommunicatorImpl {
 
   static void complete_pair(
       const CollectiveCall& call, OwnMessage& first, const CallSite& site) {
-    const std::string what = disagreement(
-        facts_of(call, site.place), facts_of(first.call, site.place));
+    const std::string what = mismatch(
+        fingerprint_of(call, site.group_rank),
+        fingerprint_of(first.call, site.group_rank));
     TORCH_CHECK_VALUE(
         what.empty(), site, ": this rank's own calls do not agree on ", what,
         ": ", describe(first.call), " and ", describe(call));
@@ -123,7 +124,7 @@ class SimulatedCommunicator : public CommunicatorImpl {
 
   std::shared_ptr<SimulatedWorld> world_;
   SimulatedGroup& group_;  // lives as long as the world
-  int64_t place_;
+  int64_t group_rank_;
 };
 
 // The rank of a process that was started as one, without the others.

@@ -54,20 +54,21 @@ class ThreadsCommunicator : public CommunicatorImpl {
       : CommunicatorImpl(std::move(logs)),
         world_(std::move(world)),
         slot_(world_->group(ranks, rank)),
-        place_(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()) {}
+        group_rank_(
+            std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()) {}
 
-  int64_t rank() const override { return place_; }
+  int64_t rank() const override { return group_rank_; }
   const std::vector<int64_t>& ranks() const override { return group().ranks; }
   std::string engine() const override { return "threads"; }
   bool shares_memory() const override { return true; }
   std::unique_ptr<WorkImpl> submit(CollectiveCall call) override {
     return std::make_unique<ThreadsWork>(
-        world_, world_->submit(group(), place_, std::move(call)));
+        world_, world_->submit(group(), group_rank_, std::move(call)));
   }
   std::shared_ptr<CommunicatorImpl> subgroup(
       const std::vector<int64_t>& ranks) override {
     return std::make_shared<ThreadsCommunicator>(
-        world_, ranks, group().ranks[static_cast<size_t>(place_)], logs());
+        world_, ranks, group().ranks[static_cast<size_t>(group_rank_)], logs());
   }
 
  private:
@@ -75,7 +76,7 @@ class ThreadsCommunicator : public CommunicatorImpl {
 
   std::shared_ptr<ThreadsWorld> world_;
   ThreadsWorld::GroupSlot& slot_;  // lives as long as the world
-  int64_t place_;
+  int64_t group_rank_;
 };
 
 // LibTorch makes some of its state when first used, without a lock that

@@ -34,7 +34,7 @@ struct ThreadsGroup;
 /// One collective, or one send with its receive. A slot is one rank's share in
 /// it: the place in the group for a collective; 0 sends, 1 receives.
 struct Operation {
-  enum class Part : uint8_t { kOpen, kRunning, kFinished };
+  enum class ChunkState : uint8_t { kOpen, kRunning, kFinished };
 
   ThreadsGroup* group = nullptr;
   uint64_t sequence = 0;                             // of a collective
@@ -46,13 +46,13 @@ struct Operation {
   int64_t arrived = 0;
   bool ready = false;      // all calls are here and agree
   bool withdrawn = false;  // a rank gave its call up; never gets ready
-  std::vector<Part> parts;
+  std::vector<ChunkState> chunks;
   std::vector<StreamPoint> ends;  // of the parts
   int64_t running = 0;
   int64_t finished = 0;
   std::string error;  // why it will never complete
 
-  bool settled() const { return !error.empty() && running == 0; }
+  bool buffers_are_free() const { return !error.empty() && running == 0; }
   /// Tells whether all data have moved, so that every tensor is free again.
   bool complete() const;
   /// Returns the global ranks that have yet to call.
@@ -103,7 +103,7 @@ class ThreadsWorld : public std::enable_shared_from_this<ThreadsWorld> {
   GroupSlot& group(const std::vector<int64_t>& ranks, int64_t rank);
   void rebuild(const std::vector<int64_t>& ranks, int64_t rank);
 
-  Ticket submit(ThreadsGroup& group, int64_t place, CollectiveCall call);
+  Ticket submit(ThreadsGroup& group, int64_t group_rank, CollectiveCall call);
   /// Runs parts and blocks until the ticket's tensors are free; throws the
   /// operation's error.
   void wait(const Ticket& ticket);
@@ -136,18 +136,18 @@ class ThreadsWorld : public std::enable_shared_from_this<ThreadsWorld> {
 
   ThreadsGroup* find_group(
       const std::vector<int64_t>& ranks, uint64_t generation);
-  Ticket find_call(ThreadsGroup& group, int64_t place);
+  Ticket find_call(ThreadsGroup& group, int64_t group_rank);
   Ticket find_message(
-      ThreadsGroup& group, int64_t place, const CollectiveCall& call);
+      ThreadsGroup& group, int64_t group_rank, const CollectiveCall& call);
   void check_may_call(
-      ThreadsGroup& group, int64_t place, const CollectiveCall& call);
+      ThreadsGroup& group, int64_t group_rank, const CollectiveCall& call);
   void check_one_caller(
-      ThreadsGroup& group, int64_t place, const CollectiveCall& call);
+      ThreadsGroup& group, int64_t group_rank, const CollectiveCall& call);
   bool is_failed(const ThreadsGroup& group) const;
   void arrive(Lock& lock, const Ticket& ticket);
   void make_ready(Lock& lock, const Ticket& last);
-  void run_open_parts(Lock& lock, const Ticket& ticket);
-  void run_part_unlocked(Lock& lock, Operation& operation, size_t part);
+  void run_open_chunks(Lock& lock, const Ticket& ticket);
+  void run_chunk_unlocked(Lock& lock, Operation& operation, size_t chunk);
   void block(
       Lock& lock, const Ticket& ticket,
       std::chrono::steady_clock::time_point limit);

@@ -58,8 +58,8 @@ void throw_failure(
 }
 
 void ThreadsWorld::check_may_call(
-    ThreadsGroup& group, int64_t place, const CollectiveCall& call) {
-  const int64_t rank = group.ranks[static_cast<size_t>(place)];
+    ThreadsGroup& group, int64_t group_rank, const CollectiveCall& call) {
+  const int64_t rank = group.ranks[static_cast<size_t>(group_rank)];
   flush_withdrawn(rank);
   if (!is_own_thread(rank)) {
     foreign_threads_ = true;
@@ -82,8 +82,8 @@ void ThreadsWorld::check_may_call(
 // The order of a rank's calls is what ranks share, and two of its threads that
 // call at once have none.
 void ThreadsWorld::check_one_caller(
-    ThreadsGroup& group, int64_t place, const CollectiveCall& call) {
-  const auto& waiting = group.waiting[static_cast<size_t>(place)];
+    ThreadsGroup& group, int64_t group_rank, const CollectiveCall& call) {
+  const auto& waiting = group.waiting[static_cast<size_t>(group_rank)];
   const bool alone =
       std::all_of(waiting.begin(), waiting.end(), [](std::thread::id other) {
         return other == std::this_thread::get_id();
@@ -91,7 +91,7 @@ void ThreadsWorld::check_one_caller(
   if (is_point_to_point(call.kind) || alone) {
     return;
   }
-  const int64_t rank = group.ranks[static_cast<size_t>(place)];
+  const int64_t rank = group.ranks[static_cast<size_t>(group_rank)];
   const std::string text = two_callers_text(call, rank);
   break_group(group, text);
   throw_failure(call, group, rank, text);
@@ -183,9 +183,10 @@ void ThreadsWorld::withdraw(const Ticket& ticket) {
     me.withdrawn.push_back(ticket.operation);
     return;
   }
-  run_open_parts(lock, ticket);
-  me.wake.wait(
-      lock, [&] { return operation.complete() || operation.settled(); });
+  run_open_chunks(lock, ticket);
+  me.wake.wait(lock, [&] {
+    return operation.complete() || operation.buffers_are_free();
+  });
 }
 
 void ThreadsWorld::flush_withdrawn(int64_t rank, const std::string& reason) {

@@ -12,7 +12,7 @@ namespace {
 
 // Below this many bytes the last rank to arrive moves everything itself, which
 // costs less than waking the others to share the work.
-constexpr int64_t kOnePartBytes = 64 * 1024;
+constexpr int64_t kOneChunkBytes = 64 * 1024;
 
 std::shared_ptr<Operation> make_operation(
     ThreadsGroup& group, std::string label, std::vector<int64_t> ranks) {
@@ -44,9 +44,9 @@ std::string caller_text(const Operation& operation, size_t slot) {
 std::string conflict(const Operation& operation, size_t a, size_t b) {
   const CollectiveCall& call_a = *operation.calls[a];
   const CollectiveCall& call_b = *operation.calls[b];
-  const std::string topic = disagreement(
-      facts_of(call_a, static_cast<int64_t>(b)),
-      facts_of(call_b, static_cast<int64_t>(a)));
+  const std::string topic = mismatch(
+      fingerprint_of(call_a, static_cast<int64_t>(b)),
+      fingerprint_of(call_b, static_cast<int64_t>(a)));
   if (!topic.empty()) {
     return "ranks disagree on " + topic + "; " + caller_text(operation, a) +
            ", " + caller_text(operation, b) +
@@ -76,34 +76,34 @@ std::string find_conflict(const Operation& operation, size_t slot) {
   return "";
 }
 
-size_t part_count(const Operation& operation) {
+size_t chunk_count(const Operation& operation) {
   const CollectiveCall& call = *operation.calls[0];
   if (call.kind == CallKind::kBarrier) {
     return 0;
   }
   const bool together = is_point_to_point(call.kind) ||
                         !call.sample().is_cpu() ||
-                        bytes_written(calls_of(operation)) <= kOnePartBytes;
+                        bytes_written(calls_of(operation)) <= kOneChunkBytes;
   return together ? 1 : operation.calls.size();
 }
 
 // Runs one part, or all of them where the operation counts as one part.
-std::vector<StreamPoint> move_data(const Operation& operation, size_t part) {
+std::vector<StreamPoint> move_data(const Operation& operation, size_t chunk) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Calls calls = calls_of(operation);
-  const bool all = operation.parts.size() == 1;
-  enter_parts(calls, operation.points);
-  for (size_t i = all ? 0 : part; i < (all ? calls.size() : part + 1); ++i) {
-    run_part(calls, static_cast<int64_t>(i));
+  const bool all = operation.chunks.size() == 1;
+  enter_chunks(calls, operation.points);
+  for (size_t i = all ? 0 : chunk; i < (all ? calls.size() : chunk + 1); ++i) {
+    run_chunk(calls, static_cast<int64_t>(i));
   }
-  return leave_parts(calls);
+  return leave_chunks(calls);
 }
 
 }  // namespace
 
 bool Operation::complete() const {
   return ready && error.empty() &&
-         finished == static_cast<int64_t>(parts.size());
+         finished == static_cast<int64_t>(chunks.size());
 }
 
 std::vector<int64_t> Operation::missing() const {
@@ -116,23 +116,23 @@ std::vector<int64_t> Operation::missing() const {
   return result;
 }
 
-Ticket ThreadsWorld::find_call(ThreadsGroup& group, int64_t place) {
-  const uint64_t sequence = group.next[static_cast<size_t>(place)]++;
+Ticket ThreadsWorld::find_call(ThreadsGroup& group, int64_t group_rank) {
+  const uint64_t sequence = group.next[static_cast<size_t>(group_rank)]++;
   std::shared_ptr<Operation>& operation = group.calls[sequence];
   if (operation == nullptr) {
     operation =
         make_operation(group, "call " + std::to_string(sequence), group.ranks);
     operation->sequence = sequence;
   }
-  return {operation, place};
+  return {operation, group_rank};
 }
 
 Ticket ThreadsWorld::find_message(
-    ThreadsGroup& group, int64_t place, const CollectiveCall& call) {
+    ThreadsGroup& group, int64_t group_rank, const CollectiveCall& call) {
   const bool sends = call.kind == CallKind::kSend;
   const int64_t slot = sends ? 0 : 1;
-  const int64_t src = sends ? place : call.peer;
-  const int64_t dst = sends ? call.peer : place;
+  const int64_t src = sends ? group_rank : call.peer;
+  const int64_t dst = sends ? call.peer : group_rank;
   auto& queue = group.messages[{src, dst, call.tag}];
   if (queue.empty() ||
       queue.front()->calls[static_cast<size_t>(slot)].has_value()) {
@@ -151,14 +151,14 @@ Ticket ThreadsWorld::find_message(
 }
 
 Ticket ThreadsWorld::submit(
-    ThreadsGroup& group, int64_t place, CollectiveCall call) {
+    ThreadsGroup& group, int64_t group_rank, CollectiveCall call) {
   std::optional<StreamPoint> point = mark_stream(call);
   Lock lock(mutex_);
-  check_may_call(group, place, call);
-  check_one_caller(group, place, call);
+  check_may_call(group, group_rank, call);
+  check_one_caller(group, group_rank, call);
   const Ticket ticket = is_point_to_point(call.kind)
-                            ? find_message(group, place, call)
-                            : find_call(group, place);
+                            ? find_message(group, group_rank, call)
+                            : find_call(group, group_rank);
   const auto slot = static_cast<size_t>(ticket.slot);
   ticket.operation->calls[slot] = std::move(call);
   ticket.operation->points[slot] = std::move(point);
@@ -193,37 +193,37 @@ void ThreadsWorld::make_ready(Lock& lock, const Ticket& last) {
   if (!is_point_to_point(last.call().kind)) {
     operation.group->calls.erase(operation.sequence);
   }
-  operation.parts.assign(part_count(operation), Operation::Part::kOpen);
+  operation.chunks.assign(chunk_count(operation), Operation::ChunkState::kOpen);
   operation.ready = true;
-  if (operation.parts.size() == 1) {
-    return run_part_unlocked(lock, operation, 0);
+  if (operation.chunks.size() == 1) {
+    return run_chunk_unlocked(lock, operation, 0);
   }
   wake(operation);
 }
 
-void ThreadsWorld::run_open_parts(Lock& lock, const Ticket& ticket) {
+void ThreadsWorld::run_open_chunks(Lock& lock, const Ticket& ticket) {
   Operation& operation = *ticket.operation;
   if (!operation.ready || !operation.error.empty()) {
     return;
   }
-  const size_t count = operation.parts.size();
+  const size_t count = operation.chunks.size();
   for (size_t i = 0; i < count && operation.error.empty(); ++i) {
-    const size_t part = (static_cast<size_t>(ticket.slot) + i) % count;
-    if (operation.parts[part] == Operation::Part::kOpen) {
-      run_part_unlocked(lock, operation, part);
+    const size_t chunk = (static_cast<size_t>(ticket.slot) + i) % count;
+    if (operation.chunks[chunk] == Operation::ChunkState::kOpen) {
+      run_chunk_unlocked(lock, operation, chunk);
     }
   }
 }
 
-void ThreadsWorld::run_part_unlocked(
-    Lock& lock, Operation& operation, size_t part) {
-  operation.parts[part] = Operation::Part::kRunning;
+void ThreadsWorld::run_chunk_unlocked(
+    Lock& lock, Operation& operation, size_t chunk) {
+  operation.chunks[chunk] = Operation::ChunkState::kRunning;
   ++operation.running;
   lock.unlock();
   std::string error;
   std::vector<StreamPoint> ends;
   try {
-    ends = move_data(operation, part);
+    ends = move_data(operation, chunk);
   } catch (...) {
     error = "moving its data failed: " + message_of(std::current_exception());
   }
@@ -231,7 +231,7 @@ void ThreadsWorld::run_part_unlocked(
   --operation.running;
   ++operation.finished;
   ++progress_;
-  operation.parts[part] = Operation::Part::kFinished;
+  operation.chunks[chunk] = Operation::ChunkState::kFinished;
   std::move(ends.begin(), ends.end(), std::back_inserter(operation.ends));
   if (!error.empty()) {
     fail_operation(operation, error);
@@ -279,12 +279,12 @@ void ThreadsWorld::wait(const Ticket& ticket) {
   const WaitingThread waiting(ticket);
   const auto limit = std::chrono::steady_clock::now() + deadline_;
   while (true) {
-    run_open_parts(lock, ticket);
+    run_open_chunks(lock, ticket);
     if (operation.complete()) {
       mine = std::move(*operation.calls[static_cast<size_t>(ticket.slot)]);
-      return join_parts(mine, operation.ends);
+      return join_chunks(mine, operation.ends);
     }
-    if (operation.settled()) {
+    if (operation.buffers_are_free()) {
       throw_failure(
           ticket.call(), *operation.group, ticket.rank(), operation.error);
     }
@@ -294,8 +294,8 @@ void ThreadsWorld::wait(const Ticket& ticket) {
 
 bool ThreadsWorld::advance(const Ticket& ticket) {
   Lock lock(mutex_);
-  run_open_parts(lock, ticket);
-  return ticket.operation->complete() || ticket.operation->settled();
+  run_open_chunks(lock, ticket);
+  return ticket.operation->complete() || ticket.operation->buffers_are_free();
 }
 
 }  // namespace tessera::detail

@@ -18,8 +18,9 @@ constexpr int64_t kMeanReduction = 1;  // of at::Reduction
 constexpr int64_t kSumReduction = 2;
 
 // The layout of a tensor that broadcasts to the terms, cut as they are.
-Placements cut_like_terms(const DTensorSpec& terms, c10::IntArrayRef shape) {
-  Placements placements = settled(terms.placements());
+Placements sharded_like_terms(
+    const DTensorSpec& terms, c10::IntArrayRef shape) {
+  Placements placements = without_partials(terms.placements());
   const auto missing = static_cast<int64_t>(terms.shape().size()) -
                        static_cast<int64_t>(shape.size());
   for (Placement& p : placements) {
@@ -45,24 +46,24 @@ std::optional<size_t> leader_of(c10::ArrayRef<Operand> operands, size_t first) {
   }
   for (size_t i = first; i < operands.size(); ++i) {
     if (operands[i].defined && operands[i].shape == c10::IntArrayRef(shape) &&
-        cuts_any(*operands[i].placements)) {
+        shards_any(*operands[i].placements)) {
       return i;
     }
   }
   return std::nullopt;
 }
 
-bool mean_is_cut(const RuleCall& call, size_t first) {
+bool mean_is_sharded(const RuleCall& call, size_t first) {
   return call.integer("reduction") == kMeanReduction &&
          c10::isFloatingType(call.operand(first).dtype) &&
          leader_of(call.operands(), first).has_value();
 }
 
 bool mean_loss_applies(const RuleCall& call) {
-  return mean_is_cut(call, 0);
+  return mean_is_sharded(call, 0);
 }
 bool mean_loss_backward_applies(const RuleCall& call) {
-  return mean_is_cut(call, 1);
+  return mean_is_sharded(call, 1);
 }
 
 // The call on this rank's shards, as a sum.
@@ -74,13 +75,14 @@ struct LocalLoss {
 
 // Tensor arguments from number `first` on are cut like the terms; shards of f16
 // and bf16 are widened, since sums of many terms are taken.
-LocalLoss local_loss(CutCall& cut, const OpCall& call, size_t first) {
+LocalLoss local_loss(
+    DecomposedCall& decomposed, const OpCall& call, size_t first) {
   std::vector<Operand> operands;
   std::vector<SpecPtr> specs(call.size());
   for (size_t i = 0; i < call.size(); ++i) {
     const c10::IValue& value = call.argument(i);
     if (value.isTensor() && value.toTensor().defined()) {
-      specs[i] = cut.spec(value.toTensor());
+      specs[i] = decomposed.spec(value.toTensor());
       operands.push_back(
           {.shape = specs[i]->shape(),
            .strides = specs[i]->strides(),
@@ -100,9 +102,10 @@ LocalLoss local_loss(CutCall& cut, const OpCall& call, size_t first) {
       loss.arguments[i] = kSumReduction;
     } else if (specs[i]) {
       const Placements target =
-          i < first ? replicated(cut.mesh())
-                    : cut_like_terms(*loss.terms, specs[i]->shape());
-      const at::Tensor t = cut.shard(name, call.argument(i).toTensor(), target);
+          i < first ? replicated(decomposed.mesh())
+                    : sharded_like_terms(*loss.terms, specs[i]->shape());
+      const at::Tensor t =
+          decomposed.shard(name, call.argument(i).toTensor(), target);
       loss.arguments[i] = t.defined() && t.is_floating_point()
                               ? t.to(sum_type(t.scalar_type()))
                               : t;
@@ -118,25 +121,25 @@ at::Tensor run_local(const OpCall& call, const LocalLoss& loss) {
 }
 
 void mean_loss(const OpCall& call) {
-  CutCall cut(call);
-  const LocalLoss loss = local_loss(cut, call, 0);
-  const c10::ScalarType dtype = cut.tensor("self").scalar_type();
-  Placements placements = settled(loss.terms->placements());
+  DecomposedCall decomposed(call);
+  const LocalLoss loss = local_loss(decomposed, call, 0);
+  const c10::ScalarType dtype = decomposed.tensor("self").scalar_type();
+  Placements placements = without_partials(loss.terms->placements());
   for (Placement& p : placements) {
     p = p.is_shard() ? Partial() : p;
   }
-  cut.finish(
-      {cut.wrap(DTensorSpec::make(cut.mesh(), placements, {}, dtype), [&] {
-        return run_local(call, loss).div(loss.count).to(dtype);
-      })});
+  decomposed.finish({decomposed.wrap(
+      DTensorSpec::make(decomposed.mesh(), placements, {}, dtype),
+      [&] { return run_local(call, loss).div(loss.count).to(dtype); })});
 }
 
 void mean_loss_backward(const OpCall& call) {
-  CutCall cut(call);
-  LocalLoss loss = local_loss(cut, call, 1);
-  const c10::ScalarType dtype = cut.tensor("self").scalar_type();
-  cut.finish({cut.wrap(
-      with_placements(*loss.terms, settled(loss.terms->placements()), dtype),
+  DecomposedCall decomposed(call);
+  LocalLoss loss = local_loss(decomposed, call, 1);
+  const c10::ScalarType dtype = decomposed.tensor("self").scalar_type();
+  decomposed.finish({decomposed.wrap(
+      with_placements(
+          *loss.terms, without_partials(loss.terms->placements()), dtype),
       [&] {
         loss.arguments[0] = loss.arguments[0].toTensor().div(loss.count);
         return run_local(call, loss).to(dtype);

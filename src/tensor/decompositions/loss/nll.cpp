@@ -28,12 +28,12 @@ int64_t class_dim(size_t ndim) {
 
 // Scores, targets and weights of this rank, and where the targets are.
 struct Picks {
-  explicit Picks(CutCall& cut)
-      : self(cut.tensor("self")),
+  explicit Picks(DecomposedCall& decomposed)
+      : self(decomposed.tensor("self")),
         dim(class_dim(static_cast<size_t>(self.dim()))),
-        reduction(
-            static_cast<LossReduction>(cut.argument("reduction").toInt())) {
-    const SpecPtr given = cut.spec(self);
+        reduction(static_cast<LossReduction>(
+            decomposed.argument("reduction").toInt())) {
+    const SpecPtr given = decomposed.spec(self);
     std::vector<bool> classes(given->shape().size(), false);
     classes[static_cast<size_t>(dim)] = true;
     r = reduced(*given, classes, sum_type(given->dtype()));
@@ -46,11 +46,13 @@ struct Picks {
         over.push_back(static_cast<int64_t>(m));
       }
     }
-    x = cut.shard("self", self, r.operand);
-    t = cut.shard("target", cut.tensor("target"), r.dropped->placements());
-    w = cut.shard("weight", cut.optional_tensor("weight"), of_weight);
-    if (cut.computes()) {
-      find(cut);
+    x = decomposed.shard("self", self, r.operand);
+    t = decomposed.shard(
+        "target", decomposed.tensor("target"), r.dropped->placements());
+    w = decomposed.shard(
+        "weight", decomposed.optional_tensor("weight"), of_weight);
+    if (decomposed.computes()) {
+      find(decomposed);
     }
   }
 
@@ -63,19 +65,19 @@ struct Picks {
     const at::Tensor picked =
         w.defined()
             ? w.to(r.kept->dtype())
-                  .index_select(0, place.reshape({-1}))
+                  .index_select(0, target_index.reshape({-1}))
                   .reshape(t.sizes())
             : at::full(t.sizes(), 1, x.options().dtype(r.kept->dtype()));
     return at::where(here, picked, 0);
   }
 
   // The weight of each target, whichever rank has its class; 0 where it does
-  // not count. `whole` are the weights of all classes.
-  at::Tensor weights_anywhere(const at::Tensor& whole) const {
+  // not count. `unsharded` are the weights of all classes.
+  at::Tensor weights_anywhere(const at::Tensor& unsharded) const {
     const c10::ScalarType dtype = r.kept->dtype();
     const at::Tensor picked =
-        whole.defined()
-            ? whole.to(dtype)
+        unsharded.defined()
+            ? unsharded.to(dtype)
                   .index_select(
                       0, at::where(counts, t, 0).to(at::kLong).reshape({-1}))
                   .reshape(t.sizes())
@@ -88,8 +90,9 @@ struct Picks {
     if (x.size(dim) == 0) {
       return weight;
     }
-    const at::Tensor picked =
-        x.gather(dim, place.unsqueeze(dim)).squeeze(dim).to(r.kept->dtype());
+    const at::Tensor picked = x.gather(dim, target_index.unsqueeze(dim))
+                                  .squeeze(dim)
+                                  .to(r.kept->dtype());
     return at::where(here, picked * weight, 0);
   }
 
@@ -100,23 +103,24 @@ struct Picks {
   SpecPtr scores;  // of `self`, no Partial
   MeshDims over;   // all mesh dims that cut the scores
   at::Tensor x, t, w;
-  at::Tensor counts;  // the target is not to be ignored
-  at::Tensor here;    // the class of the target is on this rank,
-  at::Tensor place;   // at this index; 0 where it is not
+  at::Tensor counts;        // the target is not to be ignored
+  at::Tensor here;          // the class of the target is on this rank,
+  at::Tensor target_index;  // at this index; 0 where it is not
 
  private:
-  void find(const CutCall& cut) {
-    const int64_t ignored = cut.argument("ignore_index").toInt();
+  void find(const DecomposedCall& decomposed) {
+    const int64_t ignored = decomposed.argument("ignore_index").toInt();
     const int64_t classes = scores->shape()[static_cast<size_t>(dim)];
     counts = t.ne(ignored);
     check_targets(classes);
     here = at::zeros(t.sizes(), t.options().dtype(at::kBool));
-    place = at::zeros(t.sizes(), t.options().dtype(at::kLong));
+    target_index = at::zeros(t.sizes(), t.options().dtype(at::kLong));
     int64_t before = 0;
-    for (const Run& run : scores->layout().runs(dim, cut.coordinate())) {
+    for (const Run& run : scores->layout().runs(dim, decomposed.coordinate())) {
       const at::Tensor in_run =
           t.ge(run.begin).logical_and_(t.lt(run.end)).logical_and_(counts);
-      place = at::where(in_run, t.to(at::kLong) + (before - run.begin), place);
+      target_index = at::where(
+          in_run, t.to(at::kLong) + (before - run.begin), target_index);
       here.logical_or_(in_run);
       before += run.length();
     }
@@ -136,97 +140,102 @@ struct Picks {
 };
 
 SpecPtr number_spec(
-    const CutCall& cut, const Placements& placements, c10::ScalarType dtype) {
-  return DTensorSpec::make(cut.mesh(), placements, {}, dtype);
+    const DecomposedCall& decomposed, const Placements& placements,
+    c10::ScalarType dtype) {
+  return DTensorSpec::make(decomposed.mesh(), placements, {}, dtype);
 }
 
 // One loss per target: addends along the mesh dims that cut the classes.
-void finish_terms(CutCall& cut, const Picks& picks, const at::Tensor& terms) {
+void finish_terms(
+    DecomposedCall& decomposed, const Picks& picks, const at::Tensor& terms) {
   const c10::ScalarType dtype = picks.self.scalar_type();
   Placements placements = picks.r.dropped->placements();
   for (const int64_t m : picks.r.over) {
     placements[static_cast<size_t>(m)] = Partial();
   }
-  const Placements whole = replicated(cut.mesh());
-  cut.finish(
-      {cut.wrap(
+  const Placements unsharded = replicated(decomposed.mesh());
+  decomposed.finish(
+      {decomposed.wrap(
            with_placements(*picks.r.dropped, placements, dtype),
            [&] { return terms.neg().to(dtype); }),
-       cut.wrap(number_spec(cut, whole, dtype), [&] {
+       decomposed.wrap(number_spec(decomposed, unsharded, dtype), [&] {
          return at::zeros({}, picks.x.options());
        })});
 }
 
 void nll_forward(const OpCall& call) {
-  CutCall cut(call);
-  const Picks picks(cut);
+  DecomposedCall decomposed(call);
+  const Picks picks(decomposed);
   const c10::ScalarType dtype = picks.self.scalar_type();
   at::Tensor weight, terms;
-  if (cut.computes()) {
+  if (decomposed.computes()) {
     weight = picks.weights();
     terms = picks.terms(weight);
   }
   if (picks.reduction == LossReduction::kNone && picks.self.dim() > 1) {
-    return finish_terms(cut, picks, terms);
+    return finish_terms(decomposed, picks, terms);
   }
   const auto both = [&] {
     return at::stack({terms.sum().neg(), weight.sum()});
   };
   if (picks.reduction != LossReduction::kMean) {
-    Placements addends = replicated(cut.mesh());
+    Placements partial_placements = replicated(decomposed.mesh());
     for (const int64_t m : picks.over) {
-      addends[static_cast<size_t>(m)] = Partial();
+      partial_placements[static_cast<size_t>(m)] = Partial();
     }
-    const at::Tensor sums = cut.computes() ? both() : at::Tensor();
+    const at::Tensor sums = decomposed.computes() ? both() : at::Tensor();
     const auto result = [&](int64_t i) {
-      return cut.wrap(number_spec(cut, addends, dtype), [&] {
-        return sums.select(0, i).to(dtype).clone();
-      });
+      return decomposed.wrap(
+          number_spec(decomposed, partial_placements, dtype),
+          [&] { return sums.select(0, i).to(dtype).clone(); });
     };
-    return cut.finish({result(0), result(1)});
+    return decomposed.finish({result(0), result(1)});
   }
   // The mean divides by the weight of all, which the backward wants whole: the
   // loss travels with it.
-  const Placements whole = replicated(cut.mesh());
-  const at::Tensor sums = cut.all_reduce(
-      DTensorSpec::make(cut.mesh(), whole, {2}, picks.r.kept->dtype()),
+  const Placements unsharded = replicated(decomposed.mesh());
+  const at::Tensor sums = decomposed.all_reduce(
+      DTensorSpec::make(
+          decomposed.mesh(), unsharded, {2}, picks.r.kept->dtype()),
       picks.over, ReduceOp::kSum, both);
-  cut.finish(
-      {cut.wrap(
-           number_spec(cut, whole, dtype),
+  decomposed.finish(
+      {decomposed.wrap(
+           number_spec(decomposed, unsharded, dtype),
            [&] { return sums.select(0, 0).div(sums.select(0, 1)).to(dtype); }),
-       cut.wrap(number_spec(cut, whole, dtype), [&] {
+       decomposed.wrap(number_spec(decomposed, unsharded, dtype), [&] {
          return sums.select(0, 1).to(dtype).clone();
        })});
 }
 
 // This rank has the weights of all classes, as it has the targets.
-bool knows_all_weights(const CutCall& cut, const Picks& picks) {
-  const at::Tensor weight = cut.optional_tensor("weight");
+bool knows_all_weights(const DecomposedCall& decomposed, const Picks& picks) {
+  const at::Tensor weight = decomposed.optional_tensor("weight");
   return picks.scores->shape()[static_cast<size_t>(picks.dim)] > 0 &&
-         (!weight.defined() || cut.spec(weight)->is_replicated());
+         (!weight.defined() || decomposed.spec(weight)->is_replicated());
 }
 
-at::Tensor whole_weight(const CutCall& cut) {
-  const at::Tensor weight = cut.optional_tensor("weight");
-  return weight.defined() && is_sharded(weight) ? fresh_local(weight) : weight;
+at::Tensor replicated_weight(const DecomposedCall& decomposed) {
+  const at::Tensor weight = decomposed.optional_tensor("weight");
+  return weight.defined() && is_sharded(weight) ? refreshed_shard(weight)
+                                                : weight;
 }
 
 // One element per row of the gradient is not 0, and every rank knows it: the
 // derivative of a logarithm of softmax, which asks for the sum of rows, need
 // not ask others.
 void nll_backward(const OpCall& call) {
-  CutCall cut(call);
-  const Picks picks(cut);
+  DecomposedCall decomposed(call);
+  const Picks picks(decomposed);
   const bool per_target =
       picks.reduction == LossReduction::kNone && picks.self.dim() > 1;
-  const Placements whole = replicated(cut.mesh());
-  const at::Tensor g = cut.shard(
-      "grad_output", cut.tensor("grad_output"),
-      per_target ? picks.r.dropped->placements() : whole);
+  const Placements unsharded = replicated(decomposed.mesh());
+  const at::Tensor g = decomposed.shard(
+      "grad_output", decomposed.tensor("grad_output"),
+      per_target ? picks.r.dropped->placements() : unsharded);
   const at::Tensor total =
       picks.reduction == LossReduction::kMean
-          ? cut.shard("total_weight", cut.tensor("total_weight"), whole)
+          ? decomposed.shard(
+                "total_weight", decomposed.tensor("total_weight"), unsharded)
           : at::Tensor();
   const c10::ScalarType computed = picks.r.kept->dtype();
   const c10::ScalarType dtype = picks.scores->dtype();
@@ -235,40 +244,41 @@ void nll_backward(const OpCall& call) {
     const at::Tensor value = weight.mul(g.to(computed)).neg_();
     return (total.defined() ? value.div(total.to(computed)) : value).to(dtype);
   };
-  const at::Tensor result = cut.wrap(picks.scores, [&] {
+  const at::Tensor result = decomposed.wrap(picks.scores, [&] {
     at::Tensor gradient = at::zeros_like(picks.x);
     if (picks.x.numel() == 0) {
       return gradient;
     }
     return gradient.scatter_(
-        picks.dim, picks.place.unsqueeze(picks.dim),
+        picks.dim, picks.target_index.unsqueeze(picks.dim),
         at::where(picks.here, derivative(picks.weights()), 0)
             .unsqueeze(picks.dim));
   });
-  if (cut.computes() && knows_all_weights(cut, picks)) {
+  if (decomposed.computes() && knows_all_weights(decomposed, picks)) {
     const at::Tensor value =
-        derivative(picks.weights_anywhere(whole_weight(cut)));
+        derivative(picks.weights_anywhere(replicated_weight(decomposed)));
     keep_sums(
         result, picks.dim,
         at::where(picks.counts, value, 0).to(computed).unsqueeze(picks.dim));
   }
-  cut.finish({result});
+  decomposed.finish({result});
 }
 
-bool cuts_classes(const Operand& scores) {
+bool shards_classes(const Operand& scores) {
   const int64_t dim = class_dim(static_cast<size_t>(scores.ndim()));
-  return scores.ndim() > 0 && !cuts_of(*scores.placements, dim).empty();
+  return scores.ndim() > 0 &&
+         !mesh_dims_of_shards(*scores.placements, dim).empty();
 }
 
 bool nll_forward_applies(const RuleCall& call) {
   const bool mean =
       call.integer("reduction") == static_cast<int64_t>(LossReduction::kMean);
-  return cuts_classes(call.operand(0)) ||
-         (mean && cuts_any(*call.operand(0).placements));
+  return shards_classes(call.operand(0)) ||
+         (mean && shards_any(*call.operand(0).placements));
 }
 
 bool nll_backward_applies(const RuleCall& call) {
-  return cuts_classes(call.operand(1));
+  return shards_classes(call.operand(1));
 }
 
 }  // namespace

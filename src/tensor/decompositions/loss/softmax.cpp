@@ -38,17 +38,18 @@ struct Exponentials {
 
 // An infinite `top` would make x - top NaN; where `finite`, it counts as 0.
 Exponentials exponentials(
-    CutCall& cut, const Reduced& r, const at::Tensor& x, bool finite) {
+    DecomposedCall& decomposed, const Reduced& r, const at::Tensor& x,
+    bool finite) {
   Exponentials e;
-  e.top = cut.all_reduce(
+  e.top = decomposed.all_reduce(
       r.kept, r.over, ReduceOp::kMax, [&] { return largest_along(x, r.dims); });
-  if (cut.computes()) {
+  if (decomposed.computes()) {
     if (finite) {
       e.top = at::where(e.top.abs().eq(INFINITY), 0, e.top);
     }
     e.shifted = x - e.top;
   }
-  e.sum = cut.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
+  e.sum = decomposed.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
     return e.shifted.exp().sum(r.dims, /*keepdim=*/true);
   });
   return e;
@@ -57,16 +58,17 @@ Exponentials exponentials(
 // What all three kinds of softmax share; value(e) is the result's shard.
 template <class F>
 void softmax_of(const OpCall& call, c10::ScalarType dtype, F value) {
-  CutCall cut(call);
-  const at::Tensor self = cut.tensor("self");
+  DecomposedCall decomposed(call);
+  const at::Tensor self = decomposed.tensor("self");
   const c10::ScalarType computed = sum_type(dtype);
-  const Reduced r = reduced_by_call(cut, spec_of(self), computed);
-  at::Tensor x = cut.shard("self", self, r.operand);
+  const Reduced r = reduced_by_call(decomposed, spec_of(self), computed);
+  at::Tensor x = decomposed.shard("self", self, r.operand);
   x = x.defined() ? x.to(computed) : x;
-  const Exponentials e = exponentials(cut, r, x, /*finite=*/false);
-  cut.finish({cut.wrap(with_placements(spec_of(self), r.operand, dtype), [&] {
-    return value(e).to(dtype);
-  })});
+  const Exponentials e = exponentials(decomposed, r, x, /*finite=*/false);
+  decomposed.finish(
+      {decomposed.wrap(with_placements(spec_of(self), r.operand, dtype), [&] {
+        return value(e).to(dtype);
+      })});
 }
 
 c10::ScalarType softmax_type(const OpCall& call) {
@@ -99,20 +101,20 @@ void safe_softmax(const OpCall& call) {
 }
 
 void logsumexp(const OpCall& call) {
-  CutCall cut(call);
-  const at::Tensor self = cut.tensor("self");
-  const bool keepdim = cut.argument("keepdim").toBool();
+  DecomposedCall decomposed(call);
+  const at::Tensor self = decomposed.tensor("self");
+  const bool keepdim = decomposed.argument("keepdim").toBool();
   const c10::ScalarType dtype =
       c10::isIntegralType(self.scalar_type(), /*includeBool=*/true)
           ? c10::get_default_dtype_as_scalartype()
           : self.scalar_type();
   const c10::ScalarType computed = sum_type(dtype);
-  const Reduced r = reduced_by_call(cut, spec_of(self), computed);
-  at::Tensor x = cut.shard("self", self, r.operand);
+  const Reduced r = reduced_by_call(decomposed, spec_of(self), computed);
+  at::Tensor x = decomposed.shard("self", self, r.operand);
   x = x.defined() ? x.to(computed) : x;
-  const Exponentials e = exponentials(cut, r, x, /*finite=*/true);
+  const Exponentials e = exponentials(decomposed, r, x, /*finite=*/true);
   const SpecPtr result = with_dtype(*r.spec(keepdim), dtype);
-  cut.finish({cut.wrap(result, [&] {
+  decomposed.finish({decomposed.wrap(result, [&] {
     return e.sum.log().add_(e.top).to(dtype).reshape(result->local_shape());
   })});
 }
@@ -121,24 +123,24 @@ void logsumexp(const OpCall& call) {
 // alike.
 struct GradientShards {
   explicit GradientShards(const OpCall& call)
-      : cut(call),
-        gradient(cut.tensor("grad_output")),
-        dtype(cut.argument("input_dtype").toScalarType()) {
-    const at::Tensor output = cut.tensor("output");
+      : decomposed(call),
+        gradient(decomposed.tensor("grad_output")),
+        dtype(decomposed.argument("input_dtype").toScalarType()) {
+    const at::Tensor output = decomposed.tensor("output");
     const c10::ScalarType computed = sum_type(output.scalar_type());
-    const SpecPtr of_output = cut.spec(output);
+    const SpecPtr of_output = decomposed.spec(output);
     const bool by_output =
-        !reduced_by_call(cut, *of_output, computed).over.empty();
-    like = by_output ? of_output : cut.spec(gradient);
-    r = reduced_by_call(cut, *like, computed);
-    g = as_type(cut.shard("grad_output", gradient, r.operand), computed);
-    y = as_type(cut.shard("output", output, r.operand), computed);
+        !reduced_by_call(decomposed, *of_output, computed).over.empty();
+    like = by_output ? of_output : decomposed.spec(gradient);
+    r = reduced_by_call(decomposed, *like, computed);
+    g = as_type(decomposed.shard("grad_output", gradient, r.operand), computed);
+    y = as_type(decomposed.shard("output", output, r.operand), computed);
   }
 
   // The sums of part() along the dim, of all ranks.
   template <class F>
   at::Tensor sum_of(F part) {
-    return cut.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
+    return decomposed.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
       return part().sum(r.dims, /*keepdim=*/true);
     });
   }
@@ -146,7 +148,7 @@ struct GradientShards {
   // The sums of the gradient; others are asked only where this rank neither
   // knows them nor has the whole dim.
   at::Tensor sum_of_gradient() {
-    const Placements& given = cut.spec(gradient)->placements();
+    const Placements& given = decomposed.spec(gradient)->placements();
     if (is_sharded(gradient) && given == r.operand) {
       const at::Tensor known = known_sums(gradient, r.dims[0]);
       if (known.defined()) {
@@ -156,19 +158,21 @@ struct GradientShards {
     if (given != r.kept->placements()) {
       return sum_of([&] { return g; });
     }
-    const at::Tensor whole =
-        as_type(cut.shard("grad_output", gradient, given), r.kept->dtype());
-    return cut.computes() ? whole.sum(r.dims, /*keepdim=*/true) : whole;
+    const at::Tensor unsharded = as_type(
+        decomposed.shard("grad_output", gradient, given), r.kept->dtype());
+    return decomposed.computes() ? unsharded.sum(r.dims, /*keepdim=*/true)
+                                 : unsharded;
   }
 
   template <class F>
   void finish(F value) const {
-    cut.finish({cut.wrap(with_placements(*like, r.operand, dtype), [&] {
-      return value().to(dtype);
-    })});
+    decomposed.finish(
+        {decomposed.wrap(with_placements(*like, r.operand, dtype), [&] {
+          return value().to(dtype);
+        })});
   }
 
-  CutCall cut;
+  DecomposedCall decomposed;
   at::Tensor gradient;
   c10::ScalarType dtype;
   SpecPtr like;
@@ -189,26 +193,26 @@ void log_softmax_backward(const OpCall& call) {
 }
 
 bool is_real(const RuleCall& call) {
-  return !c10::isComplexType(call.self().dtype) && cuts_named_dim(call);
+  return !c10::isComplexType(call.self().dtype) && shards_named_dim(call);
 }
 
-bool gradient_is_cut(const RuleCall& call) {
+bool gradient_is_sharded(const RuleCall& call) {
   const std::vector<bool> dims = named_dims(call, call.self().ndim());
-  return cuts_any(*call.operand(0).placements, dims) ||
-         cuts_any(*call.operand(1).placements, dims);
+  return shards_any(*call.operand(0).placements, dims) ||
+         shards_any(*call.operand(1).placements, dims);
 }
 
 }  // namespace
 
 void add_softmax_decompositions(Decompositions& all) {
-  all.push_back({"aten::_softmax", cuts_named_dim, softmax});
-  all.push_back({"aten::_log_softmax", cuts_named_dim, log_softmax});
-  all.push_back({"aten::_safe_softmax", cuts_named_dim, safe_softmax});
+  all.push_back({"aten::_softmax", shards_named_dim, softmax});
+  all.push_back({"aten::_log_softmax", shards_named_dim, log_softmax});
+  all.push_back({"aten::_safe_softmax", shards_named_dim, safe_softmax});
   all.push_back({"aten::logsumexp", is_real, logsumexp});
   all.push_back(
-      {"aten::_softmax_backward_data", gradient_is_cut, softmax_backward});
+      {"aten::_softmax_backward_data", gradient_is_sharded, softmax_backward});
   all.push_back(
-      {"aten::_log_softmax_backward_data", gradient_is_cut,
+      {"aten::_log_softmax_backward_data", gradient_is_sharded,
        log_softmax_backward});
 }
 

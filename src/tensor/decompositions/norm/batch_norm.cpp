@@ -38,9 +38,10 @@ at::Tensor spread(const at::Tensor& t, int64_t ndim) {
 
 // running = (1 - momentum) * running + momentum * value, in this rank's part.
 void update_running(
-    const CutCall& cut, const at::Tensor& running, const at::Tensor& value) {
+    const DecomposedCall& decomposed, const at::Tensor& running,
+    const at::Tensor& value) {
   if (running.defined()) {
-    const double momentum = cut.argument("momentum").toDouble();
+    const double momentum = decomposed.argument("momentum").toDouble();
     running.mul_(1 - momentum)
         .add_(
             value.reshape(running.sizes()).to(running.scalar_type()), momentum);
@@ -49,13 +50,13 @@ void update_running(
 
 // The dtype of the statistics that LibTorch's kernels save: on the CPU that of
 // the input, unless its parameters are more precise.
-c10::ScalarType saved_type(const CutCall& cut) {
-  const at::Tensor input = cut.tensor("input");
+c10::ScalarType saved_type(const DecomposedCall& decomposed) {
+  const at::Tensor input = decomposed.tensor("input");
   if (!c10::isReducedFloatingType(input.scalar_type())) {
     return input.scalar_type();
   }
   for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
-    const at::Tensor t = cut.optional_tensor(name);
+    const at::Tensor t = decomposed.optional_tensor(name);
     if (t.defined() && input.device().is_cpu()) {
       return t.scalar_type();
     }
@@ -65,11 +66,12 @@ c10::ScalarType saved_type(const CutCall& cut) {
 
 // The spec of the saved statistics, which exist in training only.
 SpecPtr saved_spec(
-    const CutCall& cut, const Reduced& r, c10::ScalarType dtype) {
-  return cut.argument("training").toBool()
+    const DecomposedCall& decomposed, const Reduced& r, c10::ScalarType dtype) {
+  return decomposed.argument("training").toBool()
              ? with_dtype(*r.dropped, dtype)
              : DTensorSpec::make(
-                   cut.mesh(), replicated(cut.mesh()), {0}, dtype);
+                   decomposed.mesh(), replicated(decomposed.mesh()), {0},
+                   dtype);
 }
 
 // The spec of a result of the input's shape and memory format.
@@ -81,40 +83,41 @@ SpecPtr result_like(const DTensorSpec& input, const Reduced& r) {
 // this rank's parts are given.
 template <class F>
 void finish_forward(
-    const CutCall& cut, const Reduced& r, F y, c10::ScalarType saved_as,
-    const at::Tensor& mean, const at::Tensor& rstd) {
-  const at::Tensor input = cut.tensor("input");
-  const SpecPtr saved = saved_spec(cut, r, saved_as);
+    const DecomposedCall& decomposed, const Reduced& r, F y,
+    c10::ScalarType saved_as, const at::Tensor& mean, const at::Tensor& rstd) {
+  const at::Tensor input = decomposed.tensor("input");
+  const SpecPtr saved = saved_spec(decomposed, r, saved_as);
   const auto statistic = [&](const at::Tensor& t) {
-    return cut.wrap(saved, [&] {
+    return decomposed.wrap(saved, [&] {
       return t.reshape(saved->local_shape()).to(saved->dtype());
     });
   };
-  cut.finish(
-      {cut.wrap(result_like(*cut.spec(input), r), y), statistic(mean),
-       statistic(rstd)});
+  decomposed.finish(
+      {decomposed.wrap(result_like(*decomposed.spec(input), r), y),
+       statistic(mean), statistic(rstd)});
 }
 
 // Where no rank needs statistics of another, the operator runs on the shards.
 // Its kernels fail on empty ones.
-void batch_norm_of_shards(CutCall& cut, const Reduced& r) {
+void batch_norm_of_shards(DecomposedCall& decomposed, const Reduced& r) {
   const Placements& of_channels = r.dropped->placements();
   const auto operand = [&](const char* name, const Placements& placements) {
-    return cut.shard(name, cut.optional_tensor(name), placements);
+    return decomposed.shard(name, decomposed.optional_tensor(name), placements);
   };
   const at::Tensor x = operand("input", r.operand);
   const at::Tensor w = operand("weight", of_channels);
   const at::Tensor b = operand("bias", of_channels);
-  RunningStatistics running(cut, of_channels);
-  const bool training = cut.argument("training").toBool();
+  RunningStatistics running(decomposed, of_channels);
+  const bool training = decomposed.argument("training").toBool();
   at::Tensor y, mean, rstd;
-  if (cut.computes()) {
+  if (decomposed.computes()) {
     y = at::empty_like(x);
     mean = rstd = at::empty({0}, x.options());
     if (x.numel() > 0) {
       std::tie(y, mean, rstd) = at::native_batch_norm(
           x, w, b, running.mean(), running.variance(), training,
-          cut.argument("momentum").toDouble(), cut.argument("eps").toDouble());
+          decomposed.argument("momentum").toDouble(),
+          decomposed.argument("eps").toDouble());
     }
     mean = training ? mean : at::empty({0}, x.options());
     rstd = training ? rstd : mean;
@@ -123,15 +126,15 @@ void batch_norm_of_shards(CutCall& cut, const Reduced& r) {
     running.write_back();
   }
   finish_forward(
-      cut, r, [&] { return y; }, saved_type(cut), mean, rstd);
+      decomposed, r, [&] { return y; }, saved_type(decomposed), mean, rstd);
 }
 
 void batch_norm(const OpCall& call) {
-  CutCall cut(call);
-  const at::Tensor input = cut.tensor("input");
-  const Reduced r = channels_of(*cut.spec(input));
-  if (r.over.empty() || !cut.argument("training").toBool()) {
-    return batch_norm_of_shards(cut, r);
+  DecomposedCall decomposed(call);
+  const at::Tensor input = decomposed.tensor("input");
+  const Reduced r = channels_of(*decomposed.spec(input));
+  if (r.over.empty() || !decomposed.argument("training").toBool()) {
+    return batch_norm_of_shards(decomposed, r);
   }
   const Placements& of_channels = r.dropped->placements();
   const c10::ScalarType computed = r.kept->dtype();
@@ -139,26 +142,30 @@ void batch_norm(const OpCall& call) {
   const auto operand = [&](const char* name) {
     return spread(
         as_type(
-            cut.shard(name, cut.optional_tensor(name), of_channels), computed),
+            decomposed.shard(
+                name, decomposed.optional_tensor(name), of_channels),
+            computed),
         input.dim());
   };
-  const at::Tensor x = as_type(cut.shard("input", input, r.operand), computed);
+  const at::Tensor x =
+      as_type(decomposed.shard("input", input, r.operand), computed);
   const at::Tensor w = operand("weight");
   const at::Tensor b = operand("bias");
-  const at::Tensor mean = cut.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
-    return x.sum(r.dims, /*keepdim=*/true).div_(count);
-  });
+  const at::Tensor mean = decomposed.all_reduce(
+      r.kept, r.over, ReduceOp::kSum,
+      [&] { return x.sum(r.dims, /*keepdim=*/true).div_(count); });
   at::Tensor rest, rstd;
   const at::Tensor variance =
-      cut.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
+      decomposed.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
         rest = x - mean;
         return rest.square().sum(r.dims, /*keepdim=*/true).div_(count);
       });
-  RunningStatistics running(cut, of_channels);
-  if (cut.computes()) {
-    rstd = variance.add(cut.argument("eps").toDouble()).rsqrt_();
-    update_running(cut, running.mean(), mean);
-    update_running(cut, running.variance(), variance * (count / (count - 1)));
+  RunningStatistics running(decomposed, of_channels);
+  if (decomposed.computes()) {
+    rstd = variance.add(decomposed.argument("eps").toDouble()).rsqrt_();
+    update_running(decomposed, running.mean(), mean);
+    update_running(
+        decomposed, running.variance(), variance * (count / (count - 1)));
   }
   running.write_back();
   const auto normalized = [&] {
@@ -167,47 +174,51 @@ void batch_norm(const OpCall& call) {
     y = b.defined() ? y.add_(b) : y;
     return y.to(input.scalar_type());
   };
-  const at::Tensor weight = cut.optional_tensor("weight");
+  const at::Tensor weight = decomposed.optional_tensor("weight");
   finish_forward(
-      cut, r, normalized, weight.defined() ? weight.scalar_type() : computed,
-      mean, rstd);
+      decomposed, r, normalized,
+      weight.defined() ? weight.scalar_type() : computed, mean, rstd);
 }
 
 // dx = rstd * w * (g - mean(g) - y * mean(g * y)) with y the normalized input.
 // The sums of those means are the gradients of bias and weight.
 void batch_norm_backward(const OpCall& call) {
-  CutCall cut(call);
-  const at::Tensor input = cut.tensor("input");
-  const at::Tensor weight = cut.optional_tensor("weight");
-  const auto mask = cut.argument("output_mask").toBoolList();
-  const Reduced r = channels_of(*cut.spec(input));
+  DecomposedCall decomposed(call);
+  const at::Tensor input = decomposed.tensor("input");
+  const at::Tensor weight = decomposed.optional_tensor("weight");
+  const auto mask = decomposed.argument("output_mask").toBoolList();
+  const Reduced r = channels_of(*decomposed.spec(input));
   const c10::ScalarType computed = r.kept->dtype();
   const auto channel = [&](const char* name, const at::Tensor& t) {
     return spread(
-        as_type(cut.shard(name, t, r.dropped->placements()), computed),
+        as_type(decomposed.shard(name, t, r.dropped->placements()), computed),
         input.dim());
   };
   const at::Tensor g = as_type(
-      cut.shard("grad_out", cut.tensor("grad_out"), r.operand), computed);
-  const at::Tensor x = as_type(cut.shard("input", input, r.operand), computed);
-  const at::Tensor mean = channel("save_mean", cut.tensor("save_mean"));
-  const at::Tensor rstd = channel("save_invstd", cut.tensor("save_invstd"));
+      decomposed.shard("grad_out", decomposed.tensor("grad_out"), r.operand),
+      computed);
+  const at::Tensor x =
+      as_type(decomposed.shard("input", input, r.operand), computed);
+  const at::Tensor mean = channel("save_mean", decomposed.tensor("save_mean"));
+  const at::Tensor rstd =
+      channel("save_invstd", decomposed.tensor("save_invstd"));
   const at::Tensor w = channel("weight", weight);
   std::vector<int64_t> shape = r.kept->shape();
   shape.push_back(2);
-  const SpecPtr both =
-      DTensorSpec::make(cut.mesh(), r.kept->placements(), shape, computed);
+  const SpecPtr both = DTensorSpec::make(
+      decomposed.mesh(), r.kept->placements(), shape, computed);
   at::Tensor y;
-  const at::Tensor sums = cut.all_reduce(both, r.over, ReduceOp::kSum, [&] {
-    y = (x - mean).mul_(rstd);
-    return at::stack(
-        {g.sum(r.dims, /*keepdim=*/true),
-         (g * y).sum(r.dims, /*keepdim=*/true)},
-        -1);
-  });
+  const at::Tensor sums =
+      decomposed.all_reduce(both, r.over, ReduceOp::kSum, [&] {
+        y = (x - mean).mul_(rstd);
+        return at::stack(
+            {g.sum(r.dims, /*keepdim=*/true),
+             (g * y).sum(r.dims, /*keepdim=*/true)},
+            -1);
+      });
   std::vector<c10::IValue> results(3, at::Tensor());
   if (mask[0]) {
-    results[0] = cut.wrap(result_like(*cut.spec(input), r), [&] {
+    results[0] = decomposed.wrap(result_like(*decomposed.spec(input), r), [&] {
       const at::Tensor means = sums / static_cast<double>(r.count);
       at::Tensor dx =
           (g - means.select(-1, 0) - y * means.select(-1, 1)).mul_(rstd);
@@ -220,14 +231,14 @@ void batch_norm_backward(const OpCall& call) {
       weight.defined() ? weight.scalar_type() : input.scalar_type());
   for (const size_t i : {1, 2}) {
     if (mask[i]) {
-      results[i] = cut.wrap(gradient, [&] {
+      results[i] = decomposed.wrap(gradient, [&] {
         return sums.select(-1, i == 1 ? 1 : 0)
             .reshape(gradient->local_shape())
             .to(gradient->dtype());
       });
     }
   }
-  cut.finish(std::move(results));
+  decomposed.finish(std::move(results));
 }
 
 bool is_contiguous(const Operand& t) {
@@ -246,7 +257,7 @@ bool lies_by_channel(const Operand& running, const Placements& input) {
   return true;
 }
 
-bool has_addends(const Operand& t) {
+bool has_partials(const Operand& t) {
   return t.defined && std::any_of(
                           t.placements->begin(), t.placements->end(),
                           [](const Placement& p) { return p.is_partial(); });
@@ -257,30 +268,30 @@ bool is_plain_image(const Operand& x) {
          c10::multiply_integers(x.shape) > 0;
 }
 
-bool cuts_what_is_averaged(const Operand& x) {
-  bool cut = false;
+bool shards_averaged_dims(const Operand& x) {
+  bool decomposed = false;
   for (const Placement& p : *x.placements) {
-    cut = cut || (p.is_shard() && p.dim() != 1);
+    decomposed = decomposed || (p.is_shard() && p.dim() != 1);
   }
-  return cut && is_plain_image(x);
+  return decomposed && is_plain_image(x);
 }
 
 // A rule serves channels that are cut and nothing else, unless statistics have
 // to be cut with them, and written where they lie.
-bool batch_norm_is_cut(const RuleCall& call) {
+bool batch_norm_is_sharded(const RuleCall& call) {
   const Operand& x = call.self();
   const Operand& mean = call.operand(3);
   const Operand& variance = call.operand(4);
-  if (!is_plain_image(x) || !cuts_any(*x.placements) || has_addends(mean) ||
-      has_addends(variance)) {
+  if (!is_plain_image(x) || !shards_any(*x.placements) || has_partials(mean) ||
+      has_partials(variance)) {
     return false;
   }
-  return (call.boolean("training") && cuts_what_is_averaged(x)) ||
+  return (call.boolean("training") && shards_averaged_dims(x)) ||
          !lies_by_channel(mean, *x.placements) ||
          !lies_by_channel(variance, *x.placements);
 }
-bool batch_norm_backward_is_cut(const RuleCall& call) {
-  return call.boolean("train") && cuts_what_is_averaged(call.operand(1)) &&
+bool batch_norm_backward_is_sharded(const RuleCall& call) {
+  return call.boolean("train") && shards_averaged_dims(call.operand(1)) &&
          call.operand(5).defined && call.operand(6).defined;
 }
 
@@ -289,10 +300,10 @@ bool batch_norm_backward_is_cut(const RuleCall& call) {
 void add_batch_norm_decompositions(Decompositions& all) {
   for (const char* name :
        {"aten::native_batch_norm", "aten::_native_batch_norm_legit"}) {
-    all.push_back({name, batch_norm_is_cut, batch_norm});
+    all.push_back({name, batch_norm_is_sharded, batch_norm});
   }
   all.push_back(
-      {"aten::native_batch_norm_backward", batch_norm_backward_is_cut,
+      {"aten::native_batch_norm_backward", batch_norm_backward_is_sharded,
        batch_norm_backward});
 }
 

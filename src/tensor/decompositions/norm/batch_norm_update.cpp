@@ -19,31 +19,35 @@ struct Normalized {
 };
 
 Normalized normalized(
-    const CutCall& cut, const at::Tensor& running_mean,
+    const DecomposedCall& decomposed, const at::Tensor& running_mean,
     const at::Tensor& running_var) {
   at::Tensor mean = running_mean, variance = running_var;  // written
   auto [output, saved_mean, saved_rstd] = at::_native_batch_norm_legit(
-      cut.tensor("input"), cut.optional_tensor("weight"),
-      cut.optional_tensor("bias"), mean, variance, /*training=*/true,
-      cut.argument("momentum").toDouble(), cut.argument("eps").toDouble());
+      decomposed.tensor("input"), decomposed.optional_tensor("weight"),
+      decomposed.optional_tensor("bias"), mean, variance, /*training=*/true,
+      decomposed.argument("momentum").toDouble(),
+      decomposed.argument("eps").toDouble());
   return {output, saved_mean, saved_rstd};
 }
 
-at::Tensor empty_reserve(const CutCall& cut) {
-  return cut.wrap(
+at::Tensor empty_reserve(const DecomposedCall& decomposed) {
+  return decomposed.wrap(
       DTensorSpec::make(
-          cut.mesh(), replicated(cut.mesh()), {0}, c10::ScalarType::Byte),
+          decomposed.mesh(), replicated(decomposed.mesh()), {0},
+          c10::ScalarType::Byte),
       [&] {
-        const at::Tensor& shard = fresh_local(cut.tensor("input"));
+        const at::Tensor& shard = refreshed_shard(decomposed.tensor("input"));
         return at::empty({0}, shard.options().dtype(at::kByte));
       });
 }
 
 void with_update(const OpCall& call) {
-  const CutCall cut(call);
-  const Normalized result =
-      normalized(cut, cut.tensor("running_mean"), cut.tensor("running_var"));
-  cut.finish({result.output, result.mean, result.rstd, empty_reserve(cut)});
+  const DecomposedCall decomposed(call);
+  const Normalized result = normalized(
+      decomposed, decomposed.tensor("running_mean"),
+      decomposed.tensor("running_var"));
+  decomposed.finish(
+      {result.output, result.mean, result.rstd, empty_reserve(decomposed)});
 }
 
 // Gives an out tensor its value, and its shape where it has another one.
@@ -55,75 +59,78 @@ void write_out(const at::Tensor& out, const at::Tensor& value) {
 }
 
 void with_update_out(const OpCall& call) {
-  const CutCall cut(call);
-  const Normalized result =
-      normalized(cut, cut.tensor("running_mean"), cut.tensor("running_var"));
+  const DecomposedCall decomposed(call);
+  const Normalized result = normalized(
+      decomposed, decomposed.tensor("running_mean"),
+      decomposed.tensor("running_var"));
   const std::vector<at::Tensor> outs{
-      cut.tensor("out"), cut.tensor("save_mean"), cut.tensor("save_invstd"),
-      cut.tensor("reserve")};
+      decomposed.tensor("out"), decomposed.tensor("save_mean"),
+      decomposed.tensor("save_invstd"), decomposed.tensor("reserve")};
   const at::Tensor values[] = {
-      result.output, result.mean, result.rstd, empty_reserve(cut)};
+      result.output, result.mean, result.rstd, empty_reserve(decomposed)};
   for (size_t i = 0; i < outs.size(); ++i) {
     write_out(outs[i], values[i]);
   }
-  cut.finish({outs[0], outs[1], outs[2], outs[3]});
+  decomposed.finish({outs[0], outs[1], outs[2], outs[3]});
 }
 
 // A copy of a value per channel, cut as the channels of the input are.
-at::Tensor copied_by_channel(CutCall& cut, const char* name) {
-  const at::Tensor t = cut.tensor(name);
-  Placements placements = replicated(cut.mesh());
-  const SpecPtr input = cut.spec(cut.tensor("input"));
-  for (const int64_t m : cuts_of(input->placements(), 1)) {
+at::Tensor copied_by_channel(DecomposedCall& decomposed, const char* name) {
+  const at::Tensor t = decomposed.tensor(name);
+  Placements placements = replicated(decomposed.mesh());
+  const SpecPtr input = decomposed.spec(decomposed.tensor("input"));
+  for (const int64_t m : mesh_dims_of_shards(input->placements(), 1)) {
     const auto number = static_cast<size_t>(m);
     placements[number] = input->placements()[number].with_dim(0);
   }
-  const at::Tensor local = cut.shard(name, t, placements);
-  return cut.wrap(
-      with_placements(*cut.spec(t), placements, t.scalar_type()),
+  const at::Tensor local = decomposed.shard(name, t, placements);
+  return decomposed.wrap(
+      with_placements(*decomposed.spec(t), placements, t.scalar_type()),
       [&] { return local.clone(); });
 }
 
 void with_update_functional(const OpCall& call) {
-  CutCall cut(call);
-  const at::Tensor mean = copied_by_channel(cut, "running_mean");
-  const at::Tensor variance = copied_by_channel(cut, "running_var");
-  const Normalized result = normalized(cut, mean, variance);
-  cut.finish(
-      {result.output, result.mean, result.rstd, empty_reserve(cut), mean,
+  DecomposedCall decomposed(call);
+  const at::Tensor mean = copied_by_channel(decomposed, "running_mean");
+  const at::Tensor variance = copied_by_channel(decomposed, "running_var");
+  const Normalized result = normalized(decomposed, mean, variance);
+  decomposed.finish(
+      {result.output, result.mean, result.rstd, empty_reserve(decomposed), mean,
        variance});
 }
 
 void backward(const OpCall& call) {
-  const CutCall cut(call);
-  const auto flags = cut.argument("output_mask").toBoolList();
+  const DecomposedCall decomposed(call);
+  const auto flags = decomposed.argument("output_mask").toBoolList();
   const auto [input, weight, bias] = at::native_batch_norm_backward(
-      cut.tensor("grad_out"), cut.tensor("input"), cut.tensor("weight"),
-      cut.optional_tensor("running_mean"), cut.optional_tensor("running_var"),
-      cut.optional_tensor("save_mean"), cut.optional_tensor("save_var"),
-      cut.argument("update").toBool(), cut.argument("eps").toDouble(),
-      {flags[0], flags[1], flags[2]});
-  cut.finish({input, weight, bias});
+      decomposed.tensor("grad_out"), decomposed.tensor("input"),
+      decomposed.tensor("weight"), decomposed.optional_tensor("running_mean"),
+      decomposed.optional_tensor("running_var"),
+      decomposed.optional_tensor("save_mean"),
+      decomposed.optional_tensor("save_var"),
+      decomposed.argument("update").toBool(),
+      decomposed.argument("eps").toDouble(), {flags[0], flags[1], flags[2]});
+  decomposed.finish({input, weight, bias});
 }
 
-bool cuts_input(const RuleCall& call) {
-  return call.self().ndim() > 1 && cuts_any(*call.self().placements);
+bool shards_input(const RuleCall& call) {
+  return call.self().ndim() > 1 && shards_any(*call.self().placements);
 }
 
 bool has_no_reserve(const RuleCall& call) {
   const Operand& input = call.operand(1);
-  return input.ndim() > 1 && cuts_any(*input.placements) &&
+  return input.ndim() > 1 && shards_any(*input.placements) &&
          c10::multiply_integers(call.operands().back().shape) == 0;
 }
 
 }  // namespace
 
 void add_batch_norm_update_decompositions(Decompositions& all) {
-  all.push_back({"aten::_batch_norm_with_update", cuts_input, with_update});
+  all.push_back({"aten::_batch_norm_with_update", shards_input, with_update});
   all.push_back(
-      {"aten::_batch_norm_with_update.out", cuts_input, with_update_out});
+      {"aten::_batch_norm_with_update.out", shards_input, with_update_out});
   all.push_back(
-      {"aten::_batch_norm_with_update_functional", cuts_input,
+      {"aten::_batch_norm_with_update_functional", shards_input,
        with_update_functional});
   all.push_back({"aten::batch_norm_backward", has_no_reserve, backward});
 }

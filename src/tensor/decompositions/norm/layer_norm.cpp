@@ -11,11 +11,11 @@ namespace {
 
 // Dims, cuts and types of one call.
 struct NormalizedDims {
-  NormalizedDims(CutCall& cut, const SpecPtr& input)
+  NormalizedDims(DecomposedCall& decomposed, const SpecPtr& input)
       : leading(
             static_cast<int64_t>(input->shape().size()) -
             static_cast<int64_t>(
-                cut.argument("normalized_shape").toDimVector().size())),
+                decomposed.argument("normalized_shape").toDimVector().size())),
         computed(sum_type(input->dtype())) {
     std::vector<bool> dims(input->shape().size(), false);
     for (size_t d = static_cast<size_t>(leading); d < dims.size(); ++d) {
@@ -45,37 +45,40 @@ c10::ScalarType statistics_type(
 }
 
 void layer_norm(const OpCall& call) {
-  CutCall cut(call);
-  const at::Tensor input = cut.tensor("input");
-  const at::Tensor weight = cut.optional_tensor("weight");
-  const NormalizedDims dims(cut, cut.spec(input));
+  DecomposedCall decomposed(call);
+  const at::Tensor input = decomposed.tensor("input");
+  const at::Tensor weight = decomposed.optional_tensor("weight");
+  const NormalizedDims dims(decomposed, decomposed.spec(input));
   const Reduced& r = dims.normalized;
   const Placements& of_weight = dims.batch.dropped->placements();
   const at::Tensor x =
-      as_type(cut.shard("input", input, r.operand), dims.computed);
+      as_type(decomposed.shard("input", input, r.operand), dims.computed);
   const at::Tensor w =
-      as_type(cut.shard("weight", weight, of_weight), dims.computed);
+      as_type(decomposed.shard("weight", weight, of_weight), dims.computed);
   const at::Tensor b = as_type(
-      cut.shard("bias", cut.optional_tensor("bias"), of_weight), dims.computed);
-  at::Tensor mean = cut.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
+      decomposed.shard("bias", decomposed.optional_tensor("bias"), of_weight),
+      dims.computed);
+  at::Tensor mean = decomposed.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
     return x.sum(r.dims, /*keepdim=*/true).div_(dims.count);
   });
   at::Tensor rest;
-  at::Tensor rstd = cut.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
+  at::Tensor rstd = decomposed.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
     rest = x - mean;
     return rest.square().sum(r.dims, /*keepdim=*/true).div_(dims.count);
   });
-  if (cut.computes()) {
-    rstd = rstd.add(cut.argument("eps").toDouble()).rsqrt_();
+  if (decomposed.computes()) {
+    rstd = rstd.add(decomposed.argument("eps").toDouble()).rsqrt_();
   }
   const SpecPtr statistics =
       with_dtype(*r.kept, statistics_type(input, weight, dims.computed));
   const auto statistic = [&](const at::Tensor& t) {
-    return cut.wrap(statistics, [&] { return t.to(statistics->dtype()); });
+    return decomposed.wrap(
+        statistics, [&] { return t.to(statistics->dtype()); });
   };
-  cut.finish(
-      {cut.wrap(
-           with_placements(*cut.spec(input), r.operand, input.scalar_type()),
+  decomposed.finish(
+      {decomposed.wrap(
+           with_placements(
+               *decomposed.spec(input), r.operand, input.scalar_type()),
            [&] {
              rest.mul_(rstd);
              rest = w.defined() ? rest.mul_(w) : rest;
@@ -88,43 +91,45 @@ void layer_norm(const OpCall& call) {
 // The gradients of weight and bias: what is left of the leading dims, whose
 // cuts leave addends.
 at::Tensor weight_gradient(
-    const CutCall& cut, const Reduced& batch, c10::ScalarType dtype,
-    const at::Tensor& product) {
+    const DecomposedCall& decomposed, const Reduced& batch,
+    c10::ScalarType dtype, const at::Tensor& product) {
   Placements placements = batch.dropped->placements();
   for (const int64_t m : batch.over) {
     placements[static_cast<size_t>(m)] = Partial();
   }
-  return cut.wrap(with_placements(*batch.dropped, placements, dtype), [&] {
-    const at::Tensor sum =
-        batch.dims.empty() ? product : product.sum(batch.dims);
-    return sum.to(dtype);
-  });
+  return decomposed.wrap(
+      with_placements(*batch.dropped, placements, dtype), [&] {
+        const at::Tensor sum =
+            batch.dims.empty() ? product : product.sum(batch.dims);
+        return sum.to(dtype);
+      });
 }
 
 // dx = rstd * (g - mean(g) - y * mean(g * y)), with g = gradient * weight and y
 // the normalized input.
 void layer_norm_backward(const OpCall& call) {
-  CutCall cut(call);
-  const at::Tensor input = cut.tensor("input");
-  const at::Tensor weight = cut.optional_tensor("weight");
-  const at::Tensor bias = cut.optional_tensor("bias");
-  const auto mask = cut.argument("output_mask").toBoolList();
-  const NormalizedDims dims(cut, cut.spec(input));
+  DecomposedCall decomposed(call);
+  const at::Tensor input = decomposed.tensor("input");
+  const at::Tensor weight = decomposed.optional_tensor("weight");
+  const at::Tensor bias = decomposed.optional_tensor("bias");
+  const auto mask = decomposed.argument("output_mask").toBoolList();
+  const NormalizedDims dims(decomposed, decomposed.spec(input));
   const Reduced& r = dims.normalized;
   const auto operand = [&](const char* name, const at::Tensor& t,
                            const Placements& placements) {
-    return as_type(cut.shard(name, t, placements), dims.computed);
+    return as_type(decomposed.shard(name, t, placements), dims.computed);
   };
-  const at::Tensor dy = operand("grad_out", cut.tensor("grad_out"), r.operand);
+  const at::Tensor dy =
+      operand("grad_out", decomposed.tensor("grad_out"), r.operand);
   const at::Tensor x = operand("input", input, r.operand);
   const at::Tensor mean =
-      operand("mean", cut.tensor("mean"), r.kept->placements());
+      operand("mean", decomposed.tensor("mean"), r.kept->placements());
   const at::Tensor rstd =
-      operand("rstd", cut.tensor("rstd"), r.kept->placements());
+      operand("rstd", decomposed.tensor("rstd"), r.kept->placements());
   const at::Tensor w =
       operand("weight", weight, dims.batch.dropped->placements());
   at::Tensor y, g;
-  if (cut.computes()) {
+  if (decomposed.computes()) {
     y = (x - mean).mul_(rstd);
     g = w.defined() ? dy * w : dy;
   }
@@ -133,16 +138,19 @@ void layer_norm_backward(const OpCall& call) {
     std::vector<int64_t> shape = r.kept->shape();
     shape.push_back(2);
     const SpecPtr both = DTensorSpec::make(
-        cut.mesh(), r.kept->placements(), shape, dims.computed);
-    const at::Tensor means = cut.all_reduce(both, r.over, ReduceOp::kSum, [&] {
-      return at::stack(
-                 {g.sum(r.dims, /*keepdim=*/true),
-                  (g * y).sum(r.dims, /*keepdim=*/true)},
-                 -1)
-          .div_(dims.count);
-    });
-    results[0] = cut.wrap(
-        with_placements(*cut.spec(input), r.operand, input.scalar_type()), [&] {
+        decomposed.mesh(), r.kept->placements(), shape, dims.computed);
+    const at::Tensor means =
+        decomposed.all_reduce(both, r.over, ReduceOp::kSum, [&] {
+          return at::stack(
+                     {g.sum(r.dims, /*keepdim=*/true),
+                      (g * y).sum(r.dims, /*keepdim=*/true)},
+                     -1)
+              .div_(dims.count);
+        });
+    results[0] = decomposed.wrap(
+        with_placements(
+            *decomposed.spec(input), r.operand, input.scalar_type()),
+        [&] {
           return (g - means.select(-1, 0) - y * means.select(-1, 1))
               .mul_(rstd)
               .to(input.scalar_type());
@@ -150,16 +158,17 @@ void layer_norm_backward(const OpCall& call) {
   }
   if (mask[1] && weight.defined()) {
     results[1] = weight_gradient(
-        cut, dims.batch, weight.scalar_type(), y.defined() ? dy * y : y);
+        decomposed, dims.batch, weight.scalar_type(), y.defined() ? dy * y : y);
   }
   if (mask[2] && bias.defined()) {
-    results[2] = weight_gradient(cut, dims.batch, bias.scalar_type(), dy);
+    results[2] =
+        weight_gradient(decomposed, dims.batch, bias.scalar_type(), dy);
   }
-  cut.finish(std::move(results));
+  decomposed.finish(std::move(results));
 }
 
 // `input` says which operand that is.
-bool cuts_normalized_dim(const RuleCall& call, size_t input) {
+bool shards_normalized_dim(const RuleCall& call, size_t input) {
   const Operand& x = call.operand(input);
   const auto leading =
       x.ndim() - static_cast<int64_t>(call.integers("normalized_shape").size());
@@ -171,19 +180,19 @@ bool cuts_normalized_dim(const RuleCall& call, size_t input) {
   return false;
 }
 
-bool layer_norm_is_cut(const RuleCall& call) {
-  return cuts_normalized_dim(call, 0);
+bool layer_norm_is_sharded(const RuleCall& call) {
+  return shards_normalized_dim(call, 0);
 }
-bool layer_norm_backward_is_cut(const RuleCall& call) {
-  return cuts_normalized_dim(call, 1);
+bool layer_norm_backward_is_sharded(const RuleCall& call) {
+  return shards_normalized_dim(call, 1);
 }
 
 }  // namespace
 
 void add_layer_norm_decompositions(Decompositions& all) {
-  all.push_back({"aten::native_layer_norm", layer_norm_is_cut, layer_norm});
+  all.push_back({"aten::native_layer_norm", layer_norm_is_sharded, layer_norm});
   all.push_back(
-      {"aten::native_layer_norm_backward", layer_norm_backward_is_cut,
+      {"aten::native_layer_norm_backward", layer_norm_backward_is_sharded,
        layer_norm_backward});
 }
 

@@ -21,8 +21,9 @@ double order_of(const c10::IValue& p) {
   return p.isNone() ? 2 : p.toScalar().toDouble();
 }
 
-double order_of(const CutCall& cut) {
-  return order_of(cut.argument(cut.has_argument("ord") ? "ord" : "p"));
+double order_of(const DecomposedCall& decomposed) {
+  return order_of(
+      decomposed.argument(decomposed.has_argument("ord") ? "ord" : "p"));
 }
 
 double order_of(const RuleCall& call) {
@@ -50,24 +51,24 @@ at::Tensor power_sum(
 }
 
 void vector_norm(const OpCall& call) {
-  CutCall cut(call);
-  const at::Tensor self = cut.tensor("self");
-  const double order = order_of(cut);
-  const bool keepdim =
-      cut.has_argument("keepdim") && cut.argument("keepdim").toBool();
-  const bool casts =
-      cut.has_argument("dtype") && !cut.argument("dtype").isNone();
+  DecomposedCall decomposed(call);
+  const at::Tensor self = decomposed.tensor("self");
+  const double order = order_of(decomposed);
+  const bool keepdim = decomposed.has_argument("keepdim") &&
+                       decomposed.argument("keepdim").toBool();
+  const bool casts = decomposed.has_argument("dtype") &&
+                     !decomposed.argument("dtype").isNone();
   const c10::ScalarType dtype =
-      casts ? cut.argument("dtype").toScalarType() : self.scalar_type();
+      casts ? decomposed.argument("dtype").toScalarType() : self.scalar_type();
   const Reduced r = reduced_by_call(
-      cut, spec_of(self), sum_type(c10::toRealValueType(dtype)));
-  const at::Tensor x = cut.shard("self", self, r.operand);
-  const at::Tensor sum = cut.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
-    return power_sum(x, order, r, sum_type(dtype));
-  });
+      decomposed, spec_of(self), sum_type(c10::toRealValueType(dtype)));
+  const at::Tensor x = decomposed.shard("self", self, r.operand);
+  const at::Tensor sum = decomposed.all_reduce(
+      r.kept, r.over, ReduceOp::kSum,
+      [&] { return power_sum(x, order, r, sum_type(dtype)); });
   const SpecPtr result =
       with_dtype(*r.spec(keepdim), c10::toRealValueType(dtype));
-  cut.finish({cut.wrap(result, [&] {
+  decomposed.finish({decomposed.wrap(result, [&] {
     return sum.pow(1 / order)
         .to(result->dtype())
         .reshape(result->local_shape());
@@ -77,7 +78,7 @@ void vector_norm(const OpCall& call) {
 bool norm_applies(const RuleCall& call) {
   const bool computes = c10::isFloatingType(call.self().dtype) ||
                         c10::isComplexType(call.self().dtype);
-  return computes && !is_its_own_part(order_of(call)) && cuts_named_dim(call);
+  return computes && !is_its_own_part(order_of(call)) && shards_named_dim(call);
 }
 
 // The norms of a list whose shards are spread over the same mesh dims.
@@ -88,12 +89,12 @@ struct NormGroup {
 };
 
 std::vector<NormGroup> group_norms(
-    const std::vector<at::Tensor>& list, const CutCall& cut,
+    const std::vector<at::Tensor>& list, const DecomposedCall& decomposed,
     const std::optional<c10::ScalarType>& dtype) {
   std::map<std::pair<MeshDims, int>, size_t> numbers;
   std::vector<NormGroup> groups;
   for (size_t i = 0; i < list.size(); ++i) {
-    const SpecPtr spec = cut.spec(list[i]);
+    const SpecPtr spec = decomposed.spec(list[i]);
     MeshDims over;
     for (size_t m = 0; m < spec->placements().size(); ++m) {
       if (spec->placements()[m].is_shard()) {
@@ -139,39 +140,43 @@ at::Tensor widened(
 
 // One all_reduce per group serves all tensors of the list.
 void foreach_norm(const OpCall& call) {
-  CutCall cut(call);
-  const std::vector<at::Tensor> list = cut.argument("self").toTensorVector();
-  const double order = order_of(cut);
+  DecomposedCall decomposed(call);
+  const std::vector<at::Tensor> list =
+      decomposed.argument("self").toTensorVector();
+  const double order = order_of(decomposed);
   std::optional<c10::ScalarType> dtype;
-  if (!cut.argument("dtype").isNone()) {
-    dtype = cut.argument("dtype").toScalarType();
+  if (!decomposed.argument("dtype").isNone()) {
+    dtype = decomposed.argument("dtype").toScalarType();
   }
   std::vector<at::Tensor> shards;
   for (const at::Tensor& t : list) {
     shards.push_back(widened(
-        cut.shard("self", t, settled(cut.spec(t)->placements())), dtype));
+        decomposed.shard(
+            "self", t, without_partials(decomposed.spec(t)->placements())),
+        dtype));
   }
-  const Placements whole = replicated(cut.mesh());
+  const Placements unsharded = replicated(decomposed.mesh());
   std::vector<at::Tensor> results(list.size());
-  for (const NormGroup& group : group_norms(list, cut, dtype)) {
+  for (const NormGroup& group : group_norms(list, decomposed, dtype)) {
     const auto count = static_cast<int64_t>(group.members.size());
-    const at::Tensor sums = cut.all_reduce(
-        DTensorSpec::make(cut.mesh(), whole, {count}, group.dtype), group.over,
-        std::isinf(order) ? ReduceOp::kMax : ReduceOp::kSum,
+    const at::Tensor sums = decomposed.all_reduce(
+        DTensorSpec::make(decomposed.mesh(), unsharded, {count}, group.dtype),
+        group.over, std::isinf(order) ? ReduceOp::kMax : ReduceOp::kSum,
         [&] { return norm_parts(shards, group, order); });
-    const at::Tensor norms =
-        !cut.computes() || is_its_own_part(order) ? sums : sums.pow(1 / order);
+    const at::Tensor norms = !decomposed.computes() || is_its_own_part(order)
+                                 ? sums
+                                 : sums.pow(1 / order);
     for (int64_t k = 0; k < count; ++k) {
       const size_t i = group.members[static_cast<size_t>(k)];
       const SpecPtr result = DTensorSpec::make(
-          cut.mesh(), whole, {},
+          decomposed.mesh(), unsharded, {},
           c10::toRealValueType(dtype.value_or(list[i].scalar_type())));
-      results[i] = cut.wrap(result, [&] {
+      results[i] = decomposed.wrap(result, [&] {
         return norms.select(0, k).to(result->dtype()).clone();
       });
     }
   }
-  cut.finish({c10::List<at::Tensor>(results)});
+  decomposed.finish({c10::List<at::Tensor>(results)});
 }
 
 bool foreach_norm_applies(const RuleCall& call) {
@@ -179,15 +184,15 @@ bool foreach_norm_applies(const RuleCall& call) {
   if (order < 0) {
     return false;
   }
-  bool cut = false;
+  bool decomposed = false;
   for (const Operand& operand : call.operands()) {
     if (!c10::isFloatingType(operand.dtype) &&
         !c10::isComplexType(operand.dtype)) {
       return false;
     }
-    cut = cut || cuts_any(*operand.placements);
+    decomposed = decomposed || shards_any(*operand.placements);
   }
-  return cut;
+  return decomposed;
 }
 
 }  // namespace

@@ -22,22 +22,23 @@ void overwrite(const at::Tensor& t, const at::Tensor& shard) {
     t.copy_(shard);
     return;
   }
-  fresh_local(t).copy_(shard);
+  refreshed_shard(t).copy_(shard);
   after_write(t);
 }
 
 }  // namespace
 
-RunningStatistics::RunningStatistics(CutCall& cut, const Placements& channels)
-    : cut_(cut), channels_(channels) {
+RunningStatistics::RunningStatistics(
+    DecomposedCall& decomposed, const Placements& channels)
+    : decomposed_(decomposed), channels_(channels) {
   for (One& one : both_) {
-    one.tensor = cut.optional_tensor(one.name);
+    one.tensor = decomposed.optional_tensor(one.name);
     if (!one.tensor.defined()) {
       continue;
     }
-    one.spec = cut.spec(one.tensor);
+    one.spec = decomposed.spec(one.tensor);
     one.in_place = one.spec->placements() == channels;
-    one.local = cut.shard(one.name, one.tensor, channels);
+    one.local = decomposed.shard(one.name, one.tensor, channels);
     if (one.local.defined() && !one.in_place) {
       one.local = one.local.clone();  // a cut may show the tensor's memory
     }
@@ -67,20 +68,20 @@ void RunningStatistics::write_back() {
 
 void RunningStatistics::gather(const std::vector<const One*>& some) {
   const DTensorSpec& spec = *some[0]->spec;
-  const SpecPtr cut_alike = DTensorSpec::make(
-      cut_.mesh(), raised(channels_),
+  const SpecPtr sharded_alike = DTensorSpec::make(
+      decomposed_.mesh(), raised(channels_),
       {static_cast<int64_t>(some.size()), spec.shape()[0]}, spec.dtype());
-  const at::Tensor parts = cut_.wrap(cut_alike, [&] {
+  const at::Tensor parts = decomposed_.wrap(sharded_alike, [&] {
     std::vector<at::Tensor> locals;
     for (const One* one : some) {
       locals.push_back(one->local);
     }
     return at::stack(locals);
   });
-  const at::Tensor whole =
-      cut_.shard(some[0]->name, parts, raised(spec.placements()));
-  for (size_t i = 0; i < some.size() && cut_.computes(); ++i) {
-    overwrite(some[i]->tensor, whole.select(0, static_cast<int64_t>(i)));
+  const at::Tensor unsharded =
+      decomposed_.shard(some[0]->name, parts, raised(spec.placements()));
+  for (size_t i = 0; i < some.size() && decomposed_.computes(); ++i) {
+    overwrite(some[i]->tensor, unsharded.select(0, static_cast<int64_t>(i)));
   }
 }
 

@@ -14,7 +14,7 @@ class RunningStatistics {
  public:
   /// Takes "running_mean" and "running_var" of the call; `channels` are the
   /// placements of a value per channel.
-  RunningStatistics(CutCall& cut, const Placements& channels);
+  RunningStatistics(DecomposedCall& decomposed, const Placements& channels);
 
   /// Returns this rank's part; undefined where the call has none, or where
   /// nothing is computed.
@@ -36,7 +36,7 @@ class RunningStatistics {
   void gather(const std::vector<const One*>& some);
   bool lie_alike() const;
 
-  CutCall& cut_;
+  DecomposedCall& decomposed_;
   const Placements channels_;
   std::array<One, 2> both_{{{"running_mean"}, {"running_var"}}};
 };

@@ -12,35 +12,35 @@ namespace tessera::detail {
 namespace {
 
 void variance_of(const OpCall& call, bool takes_root, bool returns_mean) {
-  CutCall cut(call);
-  const at::Tensor self = cut.tensor("self");
-  const bool keepdim = cut.argument("keepdim").toBool();
-  const c10::IValue& given = cut.argument("correction");
+  DecomposedCall decomposed(call);
+  const at::Tensor self = decomposed.tensor("self");
+  const bool keepdim = decomposed.argument("keepdim").toBool();
+  const c10::IValue& given = decomposed.argument("correction");
   const double correction = given.isNone() ? 1 : given.toScalar().toDouble();
   const c10::ScalarType dtype = self.scalar_type();
-  const Reduced r = reduced_by_call(cut, spec_of(self), sum_type(dtype));
-  at::Tensor x = cut.shard("self", self, r.operand);
+  const Reduced r = reduced_by_call(decomposed, spec_of(self), sum_type(dtype));
+  at::Tensor x = decomposed.shard("self", self, r.operand);
   x = x.defined() ? x.to(sum_type(dtype)) : x;
   const auto count = static_cast<double>(r.count);
-  at::Tensor mean = cut.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
+  at::Tensor mean = decomposed.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
     return x.sum(r.dims, /*keepdim=*/true);
   });
   mean = mean.defined() ? mean.div(count) : mean;
-  const at::Tensor squares = cut.all_reduce(
+  const at::Tensor squares = decomposed.all_reduce(
       r.kept, r.over, ReduceOp::kSum,
       [&] { return (x - mean).square_().sum(r.dims, /*keepdim=*/true); });
   const SpecPtr result = with_dtype(*r.spec(keepdim), dtype);
-  std::vector<c10::IValue> results{cut.wrap(result, [&] {
+  std::vector<c10::IValue> results{decomposed.wrap(result, [&] {
     const at::Tensor variance = squares.div(std::max(count - correction, 0.0));
     return (takes_root ? variance.sqrt() : variance)
         .to(dtype)
         .reshape(result->local_shape());
   })};
   if (returns_mean) {
-    results.emplace_back(cut.wrap(
+    results.emplace_back(decomposed.wrap(
         result, [&] { return mean.to(dtype).reshape(result->local_shape()); }));
   }
-  cut.finish(std::move(results));
+  decomposed.finish(std::move(results));
 }
 
 void var(const OpCall& call) {
@@ -57,17 +57,20 @@ void std_mean(const OpCall& call) {
 }
 
 // Complex values have a real variance, and integers none.
-bool is_floating_and_cut(const RuleCall& call) {
-  return c10::isFloatingType(call.self().dtype) && cuts_named_dim(call);
+bool is_floating_and_sharded(const RuleCall& call) {
+  return c10::isFloatingType(call.self().dtype) && shards_named_dim(call);
 }
 
 }  // namespace
 
 void add_variance_decompositions(Decompositions& all) {
-  all.push_back({"aten::var.correction", is_floating_and_cut, var});
-  all.push_back({"aten::std.correction", is_floating_and_cut, std_deviation});
-  all.push_back({"aten::var_mean.correction", is_floating_and_cut, var_mean});
-  all.push_back({"aten::std_mean.correction", is_floating_and_cut, std_mean});
+  all.push_back({"aten::var.correction", is_floating_and_sharded, var});
+  all.push_back(
+      {"aten::std.correction", is_floating_and_sharded, std_deviation});
+  all.push_back(
+      {"aten::var_mean.correction", is_floating_and_sharded, var_mean});
+  all.push_back(
+      {"aten::std_mean.correction", is_floating_and_sharded, std_mean});
 }
 
 }  // namespace tessera::detail

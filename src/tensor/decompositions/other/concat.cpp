@@ -11,10 +11,10 @@ namespace tessera::detail {
 
 namespace {
 
-bool has_one_plain_cut(const Operand& operand, int64_t dim) {
-  const MeshDims cuts = cuts_of(*operand.placements, dim);
-  return cuts.size() == 1 &&
-         (*operand.placements)[static_cast<size_t>(cuts[0])].kind() ==
+bool has_one_plain_shard(const Operand& operand, int64_t dim) {
+  const MeshDims mesh_dims = mesh_dims_of_shards(*operand.placements, dim);
+  return mesh_dims.size() == 1 &&
+         (*operand.placements)[static_cast<size_t>(mesh_dims[0])].kind() ==
              Placement::Kind::kShard &&
          operand.shape[static_cast<size_t>(dim)] > 0;
 }
@@ -33,33 +33,36 @@ bool cat_applies(const RuleCall& call) {
       first.placements->begin(), first.placements->end(),
       [](const Placement& p) { return p.is_partial(); });
   return alike && !adds &&
-         has_one_plain_cut(first, wrap_dim(call.integer("dim"), first.ndim()));
+         has_one_plain_shard(
+             first, wrap_dim(call.integer("dim"), first.ndim()));
 }
 
 void cat(const OpCall& call) {
-  CutCall cut(call);
+  DecomposedCall decomposed(call);
   const std::vector<at::Tensor> tensors =
-      cut.argument("tensors").toTensorVector();
-  const SpecPtr given = cut.spec(tensors[0]);
-  const int64_t dim = wrap_dim(cut.argument("dim").toInt(), tensors[0].dim());
+      decomposed.argument("tensors").toTensorVector();
+  const SpecPtr given = decomposed.spec(tensors[0]);
+  const int64_t dim =
+      wrap_dim(decomposed.argument("dim").toInt(), tensors[0].dim());
   const auto count = static_cast<int64_t>(tensors.size());
   Placements placements = given->placements();
-  placements[static_cast<size_t>(cuts_of(placements, dim)[0])] =
+  placements[static_cast<size_t>(mesh_dims_of_shards(placements, dim)[0])] =
       StridedShard(dim, count);
   std::vector<int64_t> shape = given->shape();
   shape[static_cast<size_t>(dim)] *= count;
   std::vector<at::Tensor> shards;
   for (const at::Tensor& t : tensors) {
-    shards.push_back(cut.shard("tensors", t, given->placements()));
+    shards.push_back(decomposed.shard("tensors", t, given->placements()));
   }
   // In the format that all share.
   SpecPtr like = given;
   for (const at::Tensor& t : tensors) {
-    like = is_channels_last(*cut.spec(t)) ? like : cut.spec(t);
+    like = is_channels_last(*decomposed.spec(t)) ? like : decomposed.spec(t);
   }
-  cut.finish({cut.wrap(
+  decomposed.finish({decomposed.wrap(
       in_format_of(
-          *DTensorSpec::make(cut.mesh(), placements, shape, given->dtype()),
+          *DTensorSpec::make(
+              decomposed.mesh(), placements, shape, given->dtype()),
           *like),
       [&] { return at::cat(shards, dim); })});
 }

@@ -39,7 +39,7 @@ struct Windows {
 
 // The mesh dim that cuts a spatial dim; -1 where none does, or where another
 // cut than that of the batch is in the way.
-int64_t spatial_cut(const Placements& placements) {
+int64_t sharded_spatial_dim(const Placements& placements) {
   int64_t found = -1;
   for (size_t m = 0; m < placements.size(); ++m) {
     const Placement& p = placements[m];
@@ -63,15 +63,17 @@ Run run_at(const DTensorSpec& spec, int64_t dim, int64_t m, int64_t c) {
 }
 
 // A convolution whose input is cut along one spatial dim.
-struct CutConvolution {
-  explicit CutConvolution(const CutCall& cut)
+struct ShardedConvolution {
+  explicit ShardedConvolution(const DecomposedCall& decomposed)
       : windows(
-            [&](const char* name) { return cut.argument(name).toIntVector(); },
-            cut.tensor("weight").sizes()) {
-    const SpecPtr given = cut.spec(cut.tensor("input"));
-    input =
-        with_placements(*given, settled(given->placements()), given->dtype());
-    mesh_dim = spatial_cut(input->placements());
+            [&](const char* name) {
+              return decomposed.argument(name).toIntVector();
+            },
+            decomposed.tensor("weight").sizes()) {
+    const SpecPtr given = decomposed.spec(decomposed.tensor("input"));
+    input = with_placements(
+        *given, without_partials(given->placements()), given->dtype());
+    mesh_dim = sharded_spatial_dim(input->placements());
     Placements placements = input->placements();
     Placement& p = placements[static_cast<size_t>(mesh_dim)];
     dim = p.dim();
@@ -82,29 +84,31 @@ struct CutConvolution {
       shape[d] = windows.along(d).count(shape[d]);
     }
     // As kernels choose, by either operand.
-    const SpecPtr weight = cut.spec(cut.tensor("weight"));
+    const SpecPtr weight = decomposed.spec(decomposed.tensor("weight"));
     output = in_format_of(
-        *DTensorSpec::make(cut.mesh(), placements, shape, given->dtype()),
+        *DTensorSpec::make(
+            decomposed.mesh(), placements, shape, given->dtype()),
         is_channels_last(*given) ? *given : *weight);
     input = in_format_of(*input, *output);
     // The exchange has no plan; what it saves is this gather.
-    cut.announce({0, input, replicated(cut.mesh()), false});
+    decomposed.announce({0, input, replicated(decomposed.mesh()), false});
   }
 
-  Halo halo(const CutCall& cut) const {
+  Halo halo(const DecomposedCall& decomposed) const {
     std::vector<Run> held, of_output;
-    for (int64_t c = 0; c < cut.mesh().size(mesh_dim); ++c) {
+    for (int64_t c = 0; c < decomposed.mesh().size(mesh_dim); ++c) {
       held.push_back(run_at(*input, dim, mesh_dim, c));
       of_output.push_back(run_at(*output, dim, mesh_dim, c));
     }
     const auto d = static_cast<size_t>(dim);
     return Halo(
         std::move(held), std::move(of_output), windows.along(d),
-        input->shape()[d], cut.coordinate()[static_cast<size_t>(mesh_dim)]);
+        input->shape()[d],
+        decomposed.coordinate()[static_cast<size_t>(mesh_dim)]);
   }
 
-  Communicator group(const CutCall& cut) const {
-    return cut.mesh().communicator(mesh_dim);
+  Communicator group(const DecomposedCall& decomposed) const {
+    return decomposed.mesh().communicator(mesh_dim);
   }
 
   // The padding of the call on padded rows.
@@ -122,24 +126,27 @@ struct CutConvolution {
 };
 
 void convolution(const OpCall& call) {
-  CutCall cut(call);
-  const CutConvolution conv(cut);
-  const Placements whole = replicated(cut.mesh());
-  const at::Tensor x =
-      cut.shard("input", cut.tensor("input"), conv.input->placements());
-  const at::Tensor w = cut.shard("weight", cut.tensor("weight"), whole);
-  const at::Tensor b = cut.shard("bias", cut.optional_tensor("bias"), whole);
-  cut.finish({cut.wrap(conv.output, [&] {
+  DecomposedCall decomposed(call);
+  const ShardedConvolution conv(decomposed);
+  const Placements unsharded = replicated(decomposed.mesh());
+  const at::Tensor x = decomposed.shard(
+      "input", decomposed.tensor("input"), conv.input->placements());
+  const at::Tensor w =
+      decomposed.shard("weight", decomposed.tensor("weight"), unsharded);
+  const at::Tensor b =
+      decomposed.shard("bias", decomposed.optional_tensor("bias"), unsharded);
+  decomposed.finish({decomposed.wrap(conv.output, [&] {
     const at::Tensor padded =
-        conv.halo(cut).gather(x, conv.dim, conv.group(cut));
+        conv.halo(decomposed).gather(x, conv.dim, conv.group(decomposed));
     if (padded.size(conv.dim) == 0) {
       return at::zeros(conv.output->local_shape(), x.options());
     }
     return at::convolution(
         padded, w, b.defined() ? std::optional<at::Tensor>(b) : std::nullopt,
         conv.windows.stride, conv.local_padding(), conv.windows.dilation,
-        /*transposed=*/false, cut.argument("output_padding").toIntVector(),
-        cut.argument("groups").toInt());
+        /*transposed=*/false,
+        decomposed.argument("output_padding").toIntVector(),
+        decomposed.argument("groups").toInt());
   })});
 }
 
@@ -149,9 +156,9 @@ struct LocalGradients {
 };
 
 LocalGradients local_gradients(
-    const CutCall& cut, const CutConvolution& conv, const at::Tensor& gradient,
-    const at::Tensor& padded, const at::Tensor& weight,
-    const std::array<bool, 3>& mask) {
+    const DecomposedCall& decomposed, const ShardedConvolution& conv,
+    const at::Tensor& gradient, const at::Tensor& padded,
+    const at::Tensor& weight, const std::array<bool, 3>& mask) {
   if (padded.size(conv.dim) == 0) {
     return {
         at::zeros(padded.sizes(), padded.options()),
@@ -161,66 +168,72 @@ LocalGradients local_gradients(
   auto [input, of_weight, bias] = at::convolution_backward(
       gradient, padded, weight, at::IntArrayRef({weight.size(0)}),
       conv.windows.stride, conv.local_padding(), conv.windows.dilation,
-      /*transposed=*/false, cut.argument("output_padding").toIntVector(),
-      cut.argument("groups").toInt(), mask);
+      /*transposed=*/false, decomposed.argument("output_padding").toIntVector(),
+      decomposed.argument("groups").toInt(), mask);
   return {input, of_weight, bias};
 }
 
 void convolution_backward(const OpCall& call) {
-  CutCall cut(call);
-  const CutConvolution conv(cut);
-  const auto list = cut.argument("output_mask").toBoolList();
+  DecomposedCall decomposed(call);
+  const ShardedConvolution conv(decomposed);
+  const auto list = decomposed.argument("output_mask").toBoolList();
   const std::array<bool, 3> mask{list[0], list[1], list[2]};
-  const Placements whole = replicated(cut.mesh());
-  const at::Tensor g = cut.shard(
-      "grad_output", cut.tensor("grad_output"), conv.output->placements());
-  const at::Tensor x =
-      cut.shard("input", cut.tensor("input"), conv.input->placements());
-  const at::Tensor w = cut.shard("weight", cut.tensor("weight"), whole);
+  const Placements unsharded = replicated(decomposed.mesh());
+  const at::Tensor g = decomposed.shard(
+      "grad_output", decomposed.tensor("grad_output"),
+      conv.output->placements());
+  const at::Tensor x = decomposed.shard(
+      "input", decomposed.tensor("input"), conv.input->placements());
+  const at::Tensor w =
+      decomposed.shard("weight", decomposed.tensor("weight"), unsharded);
   LocalGradients local;
-  if (cut.computes()) {
-    const Halo halo = conv.halo(cut);
+  if (decomposed.computes()) {
+    const Halo halo = conv.halo(decomposed);
     // Only the weight's gradient reads values of the input.
     std::vector<int64_t> shape = x.sizes().vec();
     shape[static_cast<size_t>(conv.dim)] = halo.padded_rows();
-    const at::Tensor padded = mask[1]
-                                  ? halo.gather(x, conv.dim, conv.group(cut))
-                                  : at::zeros(shape, x.options());
-    local = local_gradients(cut, conv, g, padded, w, mask);
+    const at::Tensor padded =
+        mask[1] ? halo.gather(x, conv.dim, conv.group(decomposed))
+                : at::zeros(shape, x.options());
+    local = local_gradients(decomposed, conv, g, padded, w, mask);
     if (mask[0]) {
-      local.input = halo.scatter_sum(local.input, conv.dim, conv.group(cut));
+      local.input =
+          halo.scatter_sum(local.input, conv.dim, conv.group(decomposed));
     }
   }
-  Placements addends = conv.input->placements();
-  for (Placement& p : addends) {
+  Placements partial_placements = conv.input->placements();
+  for (Placement& p : partial_placements) {
     p = p.is_shard() ? Partial() : p;
   }
-  const auto addend = [&](const at::Tensor& t, std::vector<int64_t> shape) {
-    return cut.wrap(
-        DTensorSpec::make(cut.mesh(), addends, shape, conv.input->dtype()),
+  const auto wrap_partial = [&](const at::Tensor& t,
+                                std::vector<int64_t> shape) {
+    return decomposed.wrap(
+        DTensorSpec::make(
+            decomposed.mesh(), partial_placements, shape, conv.input->dtype()),
         [&] { return t; });
   };
   std::vector<c10::IValue> results(3, at::Tensor());
   if (mask[0]) {
-    results[0] = cut.wrap(conv.input, [&] { return local.input; });
+    results[0] = decomposed.wrap(conv.input, [&] { return local.input; });
   }
   if (mask[1]) {
-    results[1] = addend(local.weight, conv.windows.shape);
+    results[1] = wrap_partial(local.weight, conv.windows.shape);
   }
   if (mask[2]) {
-    results[2] = addend(local.bias, {conv.windows.shape[0]});
+    results[2] = wrap_partial(local.bias, {conv.windows.shape[0]});
   }
-  cut.finish(std::move(results));
+  decomposed.finish(std::move(results));
 }
 
-bool is_whole(const Operand& operand) {
-  return !operand.defined || !cuts_any(*operand.placements);
+bool is_unsharded(const Operand& operand) {
+  return !operand.defined || !shards_any(*operand.placements);
 }
 
-bool is_cut(const RuleCall& call, const Operand& input, const Operand& weight) {
+bool has_sharded_input(
+    const RuleCall& call, const Operand& input, const Operand& weight) {
   if (call.boolean("transposed") || input.ndim() < 3 ||
-      weight.ndim() != input.ndim() || !is_whole(weight) ||
-      spatial_cut(*input.placements) < 0) {
+      weight.ndim() != input.ndim() || !is_unsharded(weight) ||
+      sharded_spatial_dim(*input.placements) < 0) {
     return false;
   }
   const Windows windows(
@@ -234,20 +247,20 @@ bool is_cut(const RuleCall& call, const Operand& input, const Operand& weight) {
   return true;
 }
 
-bool convolution_is_cut(const RuleCall& call) {
-  return is_cut(call, call.operand(0), call.operand(1)) &&
-         is_whole(call.operand(2));
+bool convolution_is_sharded(const RuleCall& call) {
+  return has_sharded_input(call, call.operand(0), call.operand(1)) &&
+         is_unsharded(call.operand(2));
 }
-bool convolution_backward_is_cut(const RuleCall& call) {
-  return is_cut(call, call.operand(1), call.operand(2));
+bool convolution_backward_is_sharded(const RuleCall& call) {
+  return has_sharded_input(call, call.operand(1), call.operand(2));
 }
 
 }  // namespace
 
 void add_convolution_decompositions(Decompositions& all) {
-  all.push_back({"aten::convolution", convolution_is_cut, convolution});
+  all.push_back({"aten::convolution", convolution_is_sharded, convolution});
   all.push_back(
-      {"aten::convolution_backward", convolution_backward_is_cut,
+      {"aten::convolution_backward", convolution_backward_is_sharded,
        convolution_backward});
 }
 

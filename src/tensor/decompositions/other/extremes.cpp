@@ -28,7 +28,7 @@ constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
 // This rank's winners and their places in the global tensor.
 struct Winners {
   at::Tensor values;
-  at::Tensor places;
+  at::Tensor indices;
 };
 
 // A shard without elements loses everywhere.
@@ -43,12 +43,12 @@ Winners no_winners(const at::Tensor& x, const SpecPtr& spec, bool largest) {
 
 Winners winners_along(
     const at::Tensor& x, int64_t dim, const DTensorSpec& spec, bool largest) {
-  auto [values, places] = largest ? at::max(x, dim, /*keepdim=*/true)
-                                  : at::min(x, dim, /*keepdim=*/true);
+  auto [values, indices] = largest ? at::max(x, dim, /*keepdim=*/true)
+                                   : at::min(x, dim, /*keepdim=*/true);
   const at::Tensor global = positions(spec, dim, x.device());
   return {
       values,
-      global.index_select(0, places.reshape({-1})).reshape(places.sizes())};
+      global.index_select(0, indices.reshape({-1})).reshape(indices.sizes())};
 }
 
 // Of all elements: the place is that in the flattened global tensor.
@@ -56,49 +56,51 @@ Winners winner_of_all(
     const at::Tensor& x, const DTensorSpec& spec, bool largest) {
   at::Tensor rest = largest ? at::argmax(x) : at::argmin(x);
   const at::Tensor value = x.reshape({-1}).index_select(0, rest.reshape({1}));
-  at::Tensor place = at::zeros({1}, rest.options());
+  at::Tensor flat_index = at::zeros({1}, rest.options());
   int64_t step = 1;
   for (int64_t d = x.dim() - 1; d >= 0; --d) {
     const at::Tensor index = rest.remainder(x.size(d)).reshape({1});
     rest = rest.div(x.size(d), "floor");
-    place =
-        place + positions(spec, d, x.device()).index_select(0, index) * step;
+    flat_index = flat_index +
+                 positions(spec, d, x.device()).index_select(0, index) * step;
     step *= spec.shape()[static_cast<size_t>(d)];
   }
   std::vector<int64_t> shape(spec.shape().size(), 1);
-  return {value.reshape(shape), place.reshape(shape)};
+  return {value.reshape(shape), flat_index.reshape(shape)};
 }
 
 // The winners of all ranks.
 Winners combine(
-    CutCall& cut, const Reduced& r, const Winners& mine, bool largest) {
+    DecomposedCall& decomposed, const Reduced& r, const Winners& mine,
+    bool largest) {
   Winners all;
-  all.values = cut.all_reduce(
+  all.values = decomposed.all_reduce(
       r.kept, r.over, largest ? ReduceOp::kMax : ReduceOp::kMin,
       [&] { return mine.values; });
-  all.places = cut.all_reduce(
+  all.indices = decomposed.all_reduce(
       with_dtype(*r.kept, at::kLong), r.over, ReduceOp::kMin, [&] {
         at::Tensor wins = mine.values.eq(all.values);
         if (mine.values.is_floating_point()) {
           wins = wins.logical_or(
               mine.values.isnan().logical_and(all.values.isnan()));
         }
-        return at::where(wins, mine.places, kNowhere);
+        return at::where(wins, mine.indices, kNowhere);
       });
   return all;
 }
 
 void extreme(const OpCall& call, bool largest, bool returns_values) {
-  CutCall cut(call);
-  const at::Tensor self = cut.tensor("self");
-  const bool of_all = cut.argument("dim").isNone();
-  const bool keepdim = cut.argument("keepdim").toBool();
-  const Reduced r = reduced_by_call(cut, spec_of(self), self.scalar_type());
+  DecomposedCall decomposed(call);
+  const at::Tensor self = decomposed.tensor("self");
+  const bool of_all = decomposed.argument("dim").isNone();
+  const bool keepdim = decomposed.argument("keepdim").toBool();
+  const Reduced r =
+      reduced_by_call(decomposed, spec_of(self), self.scalar_type());
   const SpecPtr operand =
       with_placements(spec_of(self), r.operand, self.scalar_type());
-  const at::Tensor x = cut.shard("self", self, r.operand);
+  const at::Tensor x = decomposed.shard("self", self, r.operand);
   Winners mine;
-  if (cut.computes()) {
+  if (decomposed.computes()) {
     bool empty = false;
     for (const int64_t d : r.dims) {
       empty = empty || x.size(d) == 0;
@@ -107,17 +109,17 @@ void extreme(const OpCall& call, bool largest, bool returns_values) {
            : of_all ? winner_of_all(x, *operand, largest)
                     : winners_along(x, r.dims[0], *operand, largest);
   }
-  const Winners all = combine(cut, r, mine, largest);
+  const Winners all = combine(decomposed, r, mine, largest);
   const SpecPtr result = r.spec(keepdim);
   std::vector<c10::IValue> results;
   if (returns_values) {
-    results.emplace_back(cut.wrap(
+    results.emplace_back(decomposed.wrap(
         result, [&] { return all.values.reshape(result->local_shape()); }));
   }
-  results.emplace_back(cut.wrap(with_dtype(*result, at::kLong), [&] {
-    return all.places.reshape(result->local_shape());
+  results.emplace_back(decomposed.wrap(with_dtype(*result, at::kLong), [&] {
+    return all.indices.reshape(result->local_shape());
   }));
-  cut.finish(std::move(results));
+  decomposed.finish(std::move(results));
 }
 
 void max_dim(const OpCall& call) {
@@ -135,11 +137,12 @@ void argmin(const OpCall& call) {
 
 // Both extremes of parts are parts of the extremes: nothing is sent.
 void aminmax(const OpCall& call) {
-  CutCall cut(call);
-  const at::Tensor self = cut.tensor("self");
-  const bool keepdim = cut.argument("keepdim").toBool();
-  const Reduced r = reduced_by_call(cut, spec_of(self), self.scalar_type());
-  const at::Tensor x = cut.shard("self", self, r.operand);
+  DecomposedCall decomposed(call);
+  const at::Tensor self = decomposed.tensor("self");
+  const bool keepdim = decomposed.argument("keepdim").toBool();
+  const Reduced r =
+      reduced_by_call(decomposed, spec_of(self), self.scalar_type());
+  const at::Tensor x = decomposed.shard("self", self, r.operand);
   const auto part = [&](ReduceOp op) {
     Placements placements = r.spec(keepdim)->placements();
     for (const int64_t m : r.over) {
@@ -147,7 +150,7 @@ void aminmax(const OpCall& call) {
     }
     const SpecPtr spec =
         with_placements(*r.spec(keepdim), placements, self.scalar_type());
-    return cut.wrap(spec, [&] {
+    return decomposed.wrap(spec, [&] {
       for (const int64_t d : r.dims) {
         if (x.size(d) == 0) {
           return no_winners(x, spec, op == ReduceOp::kMax).values;
@@ -157,28 +160,28 @@ void aminmax(const OpCall& call) {
                                   : at::amin(x, r.dims, keepdim);
     });
   };
-  cut.finish({part(ReduceOp::kMin), part(ReduceOp::kMax)});
+  decomposed.finish({part(ReduceOp::kMin), part(ReduceOp::kMax)});
 }
 
 // ATen refuses to look for the largest of nothing.
-bool is_cut_and_not_empty(const RuleCall& call) {
+bool is_sharded_and_not_empty(const RuleCall& call) {
   const std::vector<bool> dims = named_dims(call, call.self().ndim());
   for (size_t d = 0; d < dims.size(); ++d) {
     if (dims[d] && call.self().shape[d] == 0) {
       return false;
     }
   }
-  return cuts_named_dim(call);
+  return shards_named_dim(call);
 }
 
 }  // namespace
 
 void add_extreme_decompositions(Decompositions& all) {
-  all.push_back({"aten::max.dim", is_cut_and_not_empty, max_dim});
-  all.push_back({"aten::min.dim", is_cut_and_not_empty, min_dim});
-  all.push_back({"aten::argmax", is_cut_and_not_empty, argmax});
-  all.push_back({"aten::argmin", is_cut_and_not_empty, argmin});
-  all.push_back({"aten::aminmax", is_cut_and_not_empty, aminmax});
+  all.push_back({"aten::max.dim", is_sharded_and_not_empty, max_dim});
+  all.push_back({"aten::min.dim", is_sharded_and_not_empty, min_dim});
+  all.push_back({"aten::argmax", is_sharded_and_not_empty, argmax});
+  all.push_back({"aten::argmin", is_sharded_and_not_empty, argmin});
+  all.push_back({"aten::aminmax", is_sharded_and_not_empty, aminmax});
 }
 
 }  // namespace tessera::detail

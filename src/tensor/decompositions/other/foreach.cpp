@@ -17,10 +17,10 @@ namespace tessera::detail {
 
 namespace {
 
-bool cuts_an_operand(const RuleCall& call) {
+bool shards_an_operand(const RuleCall& call) {
   return std::any_of(
       call.operands().begin(), call.operands().end(),
-      [](const Operand& t) { return t.defined && cuts_any(*t.placements); });
+      [](const Operand& t) { return t.defined && shards_any(*t.placements); });
 }
 
 bool is_maximum(const Placement& p) {
@@ -28,7 +28,7 @@ bool is_maximum(const Placement& p) {
 }
 
 // Candidates for the maximum stay such.
-Placements without_other_addends(const Placements& placements) {
+Placements without_other_partials(const Placements& placements) {
   Placements result = placements;
   for (Placement& p : result) {
     p = p.is_partial() && !is_maximum(p) ? Replicate() : p;
@@ -57,44 +57,48 @@ std::vector<at::Tensor> local_maxima(const std::vector<at::Tensor>& shards) {
 }
 
 void foreach_max(const OpCall& call) {
-  CutCall cut(call);
-  const std::vector<at::Tensor> list = cut.argument("self").toTensorVector();
+  DecomposedCall decomposed(call);
+  const std::vector<at::Tensor> list =
+      decomposed.argument("self").toTensorVector();
   std::vector<at::Tensor> shards, results;
   std::vector<SpecPtr> specs;
   for (const at::Tensor& t : list) {
-    Placements placements = without_other_addends(cut.spec(t)->placements());
-    shards.push_back(cut.shard("self", t, placements));
+    Placements placements =
+        without_other_partials(decomposed.spec(t)->placements());
+    shards.push_back(decomposed.shard("self", t, placements));
     for (Placement& p : placements) {
       p = p.is_shard() ? Partial(ReduceOp::kMax) : p;
     }
     specs.push_back(DTensorSpec::make(
-        cut.mesh(), placements, std::vector<int64_t>(), t.scalar_type()));
+        decomposed.mesh(), placements, std::vector<int64_t>(),
+        t.scalar_type()));
   }
   const std::vector<at::Tensor> maxima =
-      cut.computes() ? local_maxima(shards) : shards;
+      decomposed.computes() ? local_maxima(shards) : shards;
   for (size_t i = 0; i < list.size(); ++i) {
-    results.push_back(cut.wrap(specs[i], [&] { return maxima[i]; }));
+    results.push_back(decomposed.wrap(specs[i], [&] { return maxima[i]; }));
   }
-  cut.finish({c10::List<at::Tensor>(results)});
+  decomposed.finish({c10::List<at::Tensor>(results)});
 }
 
 bool has_maxima(const RuleCall& call) {
   const bool any_empty = std::any_of(
       call.operands().begin(), call.operands().end(),
       [](const Operand& t) { return c10::multiply_integers(t.shape) == 0; });
-  return cuts_an_operand(call) && !any_empty;
+  return shards_an_operand(call) && !any_empty;
 }
 
 // Gives a tensor a value that all ranks hold.
-void write_whole(CutCall& cut, const at::Tensor& t, const at::Tensor& value) {
-  const SpecPtr whole =
-      with_placements(*cut.spec(t), replicated(cut.mesh()), t.scalar_type());
-  if (cut.spec(t)->placements() != whole->placements()) {
-    t.copy_(cut.wrap(whole, [&] { return value; }));
-  } else if (cut.computes() && is_sharded(t)) {
-    fresh_local(t).copy_(value);
+void write_replicated(
+    DecomposedCall& decomposed, const at::Tensor& t, const at::Tensor& value) {
+  const SpecPtr unsharded = with_placements(
+      *decomposed.spec(t), replicated(decomposed.mesh()), t.scalar_type());
+  if (decomposed.spec(t)->placements() != unsharded->placements()) {
+    t.copy_(decomposed.wrap(unsharded, [&] { return value; }));
+  } else if (decomposed.computes() && is_sharded(t)) {
+    refreshed_shard(t).copy_(value);
     after_write(t);
-  } else if (cut.computes()) {
+  } else if (decomposed.computes()) {
     t.copy_(value);
   }
 }
@@ -107,22 +111,24 @@ struct Scaled {
   bool was_summed;
 };
 
-std::vector<Scaled> shards_to_scale(CutCall& cut, MeshDims& over) {
+std::vector<Scaled> shards_to_scale(
+    DecomposedCall& decomposed, MeshDims& over) {
   std::vector<Scaled> list;
-  std::vector<bool> cuts(static_cast<size_t>(cut.mesh().ndim()), false);
-  for (const at::Tensor& t : cut.argument("self").toTensorVector()) {
-    const Placements& placements = cut.spec(t)->placements();
-    const Placements summed = settled(placements);
-    at::Tensor local = cut.shard("self", t, summed);
+  std::vector<bool> sharded_mesh_dims(
+      static_cast<size_t>(decomposed.mesh().ndim()), false);
+  for (const at::Tensor& t : decomposed.argument("self").toTensorVector()) {
+    const Placements& placements = decomposed.spec(t)->placements();
+    const Placements summed = without_partials(placements);
+    at::Tensor local = decomposed.shard("self", t, summed);
     const bool was_summed = summed != placements;
     list.push_back(
         {t, was_summed && local.defined() ? local.clone() : local, was_summed});
     for (size_t m = 0; m < summed.size(); ++m) {
-      cuts[m] = cuts[m] || summed[m].is_shard();
+      sharded_mesh_dims[m] = sharded_mesh_dims[m] || summed[m].is_shard();
     }
   }
-  for (size_t m = 0; m < cuts.size(); ++m) {
-    if (cuts[m]) {
+  for (size_t m = 0; m < sharded_mesh_dims.size(); ++m) {
+    if (sharded_mesh_dims[m]) {
       over.push_back(static_cast<int64_t>(m));
     }
   }
@@ -130,14 +136,15 @@ std::vector<Scaled> shards_to_scale(CutCall& cut, MeshDims& over) {
 }
 
 // Gives the tensors of the list back what was done to their shards.
-void write_scaled(CutCall& cut, const std::vector<Scaled>& list) {
+void write_scaled(DecomposedCall& decomposed, const std::vector<Scaled>& list) {
   for (const Scaled& one : list) {
     if (one.was_summed) {
-      const SpecPtr spec = cut.spec(one.tensor);
-      one.tensor.copy_(cut.wrap(
-          with_placements(*spec, settled(spec->placements()), spec->dtype()),
+      const SpecPtr spec = decomposed.spec(one.tensor);
+      one.tensor.copy_(decomposed.wrap(
+          with_placements(
+              *spec, without_partials(spec->placements()), spec->dtype()),
           [&] { return one.local; }));
-    } else if (cut.computes() && is_sharded(one.tensor)) {
+    } else if (decomposed.computes() && is_sharded(one.tensor)) {
       after_write(one.tensor);
     }
   }
@@ -146,17 +153,17 @@ void write_scaled(CutCall& cut, const std::vector<Scaled>& list) {
 // Each rank scales its shards; whether any rank met an infinity or a NaN is the
 // maximum of their flags.
 void unscale(const OpCall& call) {
-  CutCall cut(call);
-  const at::Tensor found = cut.tensor("found_inf");
-  const Placements whole = replicated(cut.mesh());
+  DecomposedCall decomposed(call);
+  const at::Tensor found = decomposed.tensor("found_inf");
+  const Placements unsharded = replicated(decomposed.mesh());
   MeshDims over;
-  const std::vector<Scaled> list = shards_to_scale(cut, over);
-  const at::Tensor flag = cut.shard("found_inf", found, whole);
+  const std::vector<Scaled> list = shards_to_scale(decomposed, over);
+  const at::Tensor flag = decomposed.shard("found_inf", found, unsharded);
   const at::Tensor inverse =
-      cut.shard("inv_scale", cut.tensor("inv_scale"), whole);
+      decomposed.shard("inv_scale", decomposed.tensor("inv_scale"), unsharded);
   const SpecPtr spec =
-      with_placements(*cut.spec(found), whole, found.scalar_type());
-  const at::Tensor met = cut.all_reduce(spec, over, ReduceOp::kMax, [&] {
+      with_placements(*decomposed.spec(found), unsharded, found.scalar_type());
+  const at::Tensor met = decomposed.all_reduce(spec, over, ReduceOp::kMax, [&] {
     std::vector<at::Tensor> shards;
     for (const Scaled& one : list) {
       shards.push_back(one.local);
@@ -165,9 +172,9 @@ void unscale(const OpCall& call) {
     at::_amp_foreach_non_finite_check_and_unscale_(shards, mine, inverse);
     return mine;
   });
-  write_scaled(cut, list);
-  write_whole(cut, found, met);
-  cut.finish({});
+  write_scaled(decomposed, list);
+  write_replicated(decomposed, found, met);
+  decomposed.finish({});
 }
 
 }  // namespace
@@ -175,7 +182,7 @@ void unscale(const OpCall& call) {
 void add_foreach_decompositions(Decompositions& all) {
   all.push_back({"aten::_foreach_max", has_maxima, foreach_max});
   all.push_back(
-      {"aten::_amp_foreach_non_finite_check_and_unscale_", cuts_an_operand,
+      {"aten::_amp_foreach_non_finite_check_and_unscale_", shards_an_operand,
        unscale});
 }
 

@@ -25,9 +25,9 @@ namespace {
 
 // The dim that is scanned, and how it is cut.
 struct ScannedDim {
-  explicit ScannedDim(CutCall& cut)
-      : self(cut.tensor("self")),
-        reduced(reduced_by_call(cut, spec_of(self), self.scalar_type())),
+  explicit ScannedDim(DecomposedCall& decomposed)
+      : self(decomposed.tensor("self")),
+        reduced(reduced_by_call(decomposed, spec_of(self), self.scalar_type())),
         dim(reduced.dims[0]),
         mesh_dim(reduced.over[0]),
         operand(with_placements(
@@ -36,23 +36,24 @@ struct ScannedDim {
     for (int64_t& length : slices) {
       length = std::min<int64_t>(length, 1);
     }
-    if (cut.computes()) {
-      const auto me = cut.coordinate()[static_cast<size_t>(mesh_dim)];
+    if (decomposed.computes()) {
+      const auto me = decomposed.coordinate()[static_cast<size_t>(mesh_dim)];
       before = std::count(slices.begin(), slices.begin() + me, 1);
     }
   }
 
   // What the ranks before this one gave: slices of `scanned`, the last of each.
   at::Tensor prefix(
-      CutCall& cut, const at::Tensor& scanned, c10::ScalarType dtype) const {
-    const at::Tensor all = cut.all_gather(
+      DecomposedCall& decomposed, const at::Tensor& scanned,
+      c10::ScalarType dtype) const {
+    const at::Tensor all = decomposed.all_gather(
         *with_dtype(*reduced.kept, dtype), dim, mesh_dim, slices, [&] {
           const int64_t length = scanned.size(dim);
           return scanned.narrow(
               dim, std::max<int64_t>(length - 1, 0),
               std::min<int64_t>(length, 1));
         });
-    return cut.computes() ? all.narrow(dim, 0, before) : at::Tensor();
+    return decomposed.computes() ? all.narrow(dim, 0, before) : at::Tensor();
   }
 
   at::Tensor self;
@@ -69,13 +70,14 @@ template <class Scan, class Total, class Join>
 void scan_of(
     const OpCall& call, c10::ScalarType dtype, Scan scan, Total total,
     Join join) {
-  CutCall cut(call);
-  const ScannedDim along(cut);
+  DecomposedCall decomposed(call);
+  const ScannedDim along(decomposed);
   const c10::ScalarType computed = sum_type(dtype);
-  const at::Tensor x = cut.shard("self", along.self, along.reduced.operand);
+  const at::Tensor x =
+      decomposed.shard("self", along.self, along.reduced.operand);
   const at::Tensor run = x.defined() ? scan(x.to(computed), along.dim) : x;
-  const at::Tensor before = along.prefix(cut, run, computed);
-  cut.finish({cut.wrap(with_dtype(*along.operand, dtype), [&] {
+  const at::Tensor before = along.prefix(decomposed, run, computed);
+  decomposed.finish({decomposed.wrap(with_dtype(*along.operand, dtype), [&] {
     return (along.before == 0 ? run : join(run, total(before, along.dim)))
         .to(dtype);
   })});
@@ -131,36 +133,38 @@ at::Tensor run_wins(
 }
 
 void running_extreme(const OpCall& call, bool largest) {
-  CutCall cut(call);
-  const ScannedDim along(cut);
+  DecomposedCall decomposed(call);
+  const ScannedDim along(decomposed);
   const auto scan = [&](const at::Tensor& x) {
     return largest ? at::cummax(x, along.dim) : at::cummin(x, along.dim);
   };
-  const at::Tensor x = cut.shard("self", along.self, along.reduced.operand);
-  at::Tensor values, places;
-  if (cut.computes()) {
-    std::tie(values, places) = scan(x);
+  const at::Tensor x =
+      decomposed.shard("self", along.self, along.reduced.operand);
+  at::Tensor values, indices;
+  if (decomposed.computes()) {
+    std::tie(values, indices) = scan(x);
     const at::Tensor global = positions(*along.operand, along.dim, x.device());
-    places =
-        global.index_select(0, places.reshape({-1})).reshape(places.sizes());
+    indices =
+        global.index_select(0, indices.reshape({-1})).reshape(indices.sizes());
   }
   const c10::ScalarType dtype = along.self.scalar_type();
-  const at::Tensor values_before = along.prefix(cut, values, dtype);
-  const at::Tensor places_before = along.prefix(cut, places, at::kLong);
+  const at::Tensor values_before = along.prefix(decomposed, values, dtype);
+  const at::Tensor indices_before =
+      along.prefix(decomposed, indices, at::kLong);
   if (along.before > 0) {
     const auto [best, at] = scan(values_before);
     const int64_t last = along.before - 1;
     const at::Tensor value = best.narrow(along.dim, last, 1);
-    const at::Tensor place =
-        places_before.gather(along.dim, at.narrow(along.dim, last, 1));
+    const at::Tensor global_index =
+        indices_before.gather(along.dim, at.narrow(along.dim, last, 1));
     const at::Tensor wins = run_wins(values, value, largest);
     values = at::where(wins, values, value);
-    places = at::where(wins, places, place);
+    indices = at::where(wins, indices, global_index);
   }
-  cut.finish(
-      {cut.wrap(along.operand, [&] { return values; }),
-       cut.wrap(
-           with_dtype(*along.operand, at::kLong), [&] { return places; })});
+  decomposed.finish(
+      {decomposed.wrap(along.operand, [&] { return values; }),
+       decomposed.wrap(
+           with_dtype(*along.operand, at::kLong), [&] { return indices; })});
 }
 
 void cummax(const OpCall& call) {
@@ -177,9 +181,10 @@ bool one_run_per_rank(const RuleCall& call) {
   }
   const int64_t dim = wrap_dim(call.integer("dim"), call.self().ndim());
   const Placements& placements = *call.self().placements;
-  const MeshDims cuts = cuts_of(placements, dim);
-  return cuts.size() == 1 && placements[static_cast<size_t>(cuts[0])].kind() !=
-                                 Placement::Kind::kStridedShard;
+  const MeshDims mesh_dims = mesh_dims_of_shards(placements, dim);
+  return mesh_dims.size() == 1 &&
+         placements[static_cast<size_t>(mesh_dims[0])].kind() !=
+             Placement::Kind::kStridedShard;
 }
 
 }  // namespace

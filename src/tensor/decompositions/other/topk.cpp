@@ -27,44 +27,44 @@ std::vector<int64_t> candidates_along(
 }
 
 void topk(const OpCall& call) {
-  CutCall cut(call);
-  const at::Tensor self = cut.tensor("self");
-  const int64_t k = cut.argument("k").toInt();
-  const bool largest = cut.argument("largest").toBool();
-  const bool sorted = cut.argument("sorted").toBool();
+  DecomposedCall decomposed(call);
+  const at::Tensor self = decomposed.tensor("self");
+  const int64_t k = decomposed.argument("k").toInt();
+  const bool largest = decomposed.argument("largest").toBool();
+  const bool sorted = decomposed.argument("sorted").toBool();
   const c10::ScalarType dtype = self.scalar_type();
-  const Reduced r = reduced_by_call(cut, spec_of(self), dtype);
+  const Reduced r = reduced_by_call(decomposed, spec_of(self), dtype);
   const int64_t dim = r.dims[0];
   const SpecPtr operand = with_placements(spec_of(self), r.operand, dtype);
   const std::vector<int64_t> lengths =
       candidates_along(operand->layout(), dim, r.over[0], k);
-  const at::Tensor x = cut.shard("self", self, r.operand);
-  at::Tensor values, places;
-  if (cut.computes()) {
-    std::tie(values, places) =
+  const at::Tensor x = decomposed.shard("self", self, r.operand);
+  at::Tensor values, indices;
+  if (decomposed.computes()) {
+    std::tie(values, indices) =
         at::topk(x, std::min(k, x.size(dim)), dim, largest, /*sorted=*/true);
     const at::Tensor global = positions(*operand, dim, x.device());
-    places =
-        global.index_select(0, places.reshape({-1})).reshape(places.sizes());
+    indices =
+        global.index_select(0, indices.reshape({-1})).reshape(indices.sizes());
   }
-  const at::Tensor all_values =
-      cut.all_gather(*r.kept, dim, r.over[0], lengths, [&] { return values; });
-  const at::Tensor all_places = cut.all_gather(
+  const at::Tensor all_values = decomposed.all_gather(
+      *r.kept, dim, r.over[0], lengths, [&] { return values; });
+  const at::Tensor all_indices = decomposed.all_gather(
       *with_dtype(*r.kept, at::kLong), dim, r.over[0], lengths,
-      [&] { return places; });
-  if (cut.computes()) {
+      [&] { return indices; });
+  if (decomposed.computes()) {
     at::Tensor chosen;
     std::tie(values, chosen) = at::topk(all_values, k, dim, largest, sorted);
-    places = all_places.gather(dim, chosen);
+    indices = all_indices.gather(dim, chosen);
   }
   std::vector<int64_t> shape = r.kept->shape();
   shape[static_cast<size_t>(dim)] = k;
   const auto result = [&](const at::Tensor& t, c10::ScalarType type) {
-    return cut.wrap(
-        DTensorSpec::make(cut.mesh(), r.kept->placements(), shape, type),
+    return decomposed.wrap(
+        DTensorSpec::make(decomposed.mesh(), r.kept->placements(), shape, type),
         [&] { return t; });
   };
-  cut.finish({result(values, dtype), result(places, at::kLong)});
+  decomposed.finish({result(values, dtype), result(indices, at::kLong)});
 }
 
 bool topk_applies(const RuleCall& call) {
@@ -74,7 +74,7 @@ bool topk_applies(const RuleCall& call) {
   const int64_t dim = wrap_dim(call.integer("dim"), call.self().ndim());
   const int64_t k = call.integer("k");
   return k >= 0 && k <= call.self().shape[static_cast<size_t>(dim)] &&
-         cuts_of(*call.self().placements, dim).size() == 1;
+         mesh_dims_of_shards(*call.self().placements, dim).size() == 1;
 }
 
 // An all_gather of G elements among n ranks sends G - G / n, rounded down: less
@@ -86,9 +86,11 @@ bool topk_applies(const RuleCall& call) {
 bool topk_pays(const RuleCall& call, const MeshShape& mesh) {
   const Operand& self = call.self();
   const int64_t dim = wrap_dim(call.integer("dim"), self.ndim());
-  const Layout layout(self.shape.vec(), mesh, settled(*self.placements));
+  const Layout layout(
+      self.shape.vec(), mesh, without_partials(*self.placements));
   const std::vector<int64_t> candidates = candidates_along(
-      layout, dim, cuts_of(*self.placements, dim)[0], call.integer("k"));
+      layout, dim, mesh_dims_of_shards(*self.placements, dim)[0],
+      call.integer("k"));
   const int64_t count =
       std::accumulate(candidates.begin(), candidates.end(), int64_t{1});
   const auto value = static_cast<int64_t>(c10::elementSize(self.dtype));

@@ -282,7 +282,7 @@ class Values {
 
 template <class T>
 void fill_typed(
-    T* out, at::ScalarType dtype, const PlaceRange& range,
+    T* out, at::ScalarType dtype, const IndexRange& range,
     const Distribution& distribution, PhiloxKey key, uint32_t part) {
   const Values<T> values(distribution, dtype);
   const int64_t per_block = values.per_block();
@@ -290,29 +290,30 @@ void fill_typed(
   uint32_t words[4 * kChunkBlocks];
   T ready[4 * kChunkBlocks];
   const int64_t end = range.begin + range.count;
-  for (int64_t place = range.begin; place < end;) {
-    const int64_t first = place / per_block;
+  for (int64_t linear_index = range.begin; linear_index < end;) {
+    const int64_t first = linear_index / per_block;
     const int64_t blocks = std::min(
         kChunkBlocks, (end - first * per_block + per_block - 1) / per_block);
     philox_blocks(key, tail, static_cast<uint64_t>(first), blocks, words);
     const int64_t stop = std::min(end, (first + blocks) * per_block);
-    T* to = out + (place - range.begin);
-    if (place == first * per_block && stop == (first + blocks) * per_block) {
+    T* to = out + (linear_index - range.begin);
+    if (linear_index == first * per_block &&
+        stop == (first + blocks) * per_block) {
       values.make(words, blocks, to);
     } else {
       values.make(words, blocks, ready);
       std::copy(
-          ready + (place - first * per_block),
+          ready + (linear_index - first * per_block),
           ready + (stop - first * per_block), to);
     }
-    place = stop;
+    linear_index = stop;
   }
 }
 
 // Fills where `dtype` is one of the types; tells whether it is.
 template <class... T>
 bool fill_if(
-    void* out, at::ScalarType dtype, const PlaceRange& range,
+    void* out, at::ScalarType dtype, const IndexRange& range,
     const Distribution& distribution, PhiloxKey key, uint32_t part) {
   return (
       (c10::CppTypeToScalarType<T>::value == dtype &&
@@ -393,7 +394,7 @@ double upper_bound(const Distribution& distribution) {
 }
 
 void fill_range(
-    void* out, at::ScalarType dtype, const PlaceRange& range,
+    void* out, at::ScalarType dtype, const IndexRange& range,
     const Distribution& distribution, PhiloxKey key, uint32_t part) {
   const bool known = fill_if<
       float, double, c10::Half, c10::BFloat16, int64_t, int32_t, int16_t,

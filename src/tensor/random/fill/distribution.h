@@ -58,7 +58,7 @@ double upper_bound(const Distribution& distribution);
 /// Writes the values of a range at `out`, which points to the range's first
 /// element.
 void fill_range(
-    void* out, at::ScalarType dtype, const PlaceRange& range,
+    void* out, at::ScalarType dtype, const IndexRange& range,
     const Distribution& distribution, PhiloxKey key, uint32_t part);
 
 }  // namespace tessera::detail

@@ -21,12 +21,12 @@ constexpr int64_t kFewOnDevice = 1 << 14;
 
 // Elements know their places, so how a range is split does not matter.
 void fill_host(
-    const at::Tensor& values, const Extent& extent,
+    const at::Tensor& values, const GlobalIndexRanges& ranges,
     const Distribution& distribution, PhiloxKey key, uint32_t part) {
   char* data = static_cast<char*>(values.mutable_data_ptr());
   const at::ScalarType dtype = values.scalar_type();
   const auto size = static_cast<int64_t>(values.element_size());
-  extent.for_each_range([&](const PlaceRange& range) {
+  ranges.for_each_range([&](const IndexRange& range) {
     at::parallel_for(0, range.count, kGrain, [&](int64_t begin, int64_t end) {
       const int64_t stored = range.stored + begin;
       fill_range(
@@ -37,23 +37,23 @@ void fill_host(
 }
 
 at::Tensor draw_on_host(
-    const Extent& extent, at::ScalarType dtype,
+    const GlobalIndexRanges& ranges, at::ScalarType dtype,
     const Distribution& distribution, PhiloxKey key, uint32_t part) {
   at::Tensor values =
-      at::empty(extent.shape(), at::TensorOptions(dtype).device(at::kCPU));
-  fill_host(values, extent, distribution, key, part);
+      at::empty(ranges.shape(), at::TensorOptions(dtype).device(at::kCPU));
+  fill_host(values, ranges, distribution, key, part);
   return values;
 }
 
 // The choice must not depend on the shard's size where the results would.
 bool wants_device(
-    const Extent& extent, at::ScalarType dtype,
+    const GlobalIndexRanges& ranges, at::ScalarType dtype,
     const Distribution& distribution) {
   switch (distribution.kind) {
     case Kind::kUniform:
     case Kind::kInteger:
     case Kind::kBernoulli:
-      return extent.numel() > kFewOnDevice;
+      return ranges.numel() > kFewOnDevice;
     case Kind::kNormal:
     case Kind::kLogNormal:
     case Kind::kExponential:
@@ -77,20 +77,20 @@ Distribution of_parts(Distribution distribution) {
 }  // namespace
 
 at::Tensor draw_values(
-    const Extent& extent, at::ScalarType dtype, c10::Device device,
+    const GlobalIndexRanges& ranges, at::ScalarType dtype, c10::Device device,
     const Distribution& distribution, PhiloxKey key, uint32_t part) {
   if (c10::isComplexType(dtype)) {
     return at::view_as_complex(draw_values(
-        extent.with_inner(2), c10::toRealValueType(dtype), device,
+        ranges.with_inner(2), c10::toRealValueType(dtype), device,
         of_parts(distribution), key, part));
   }
   if (device.is_meta()) {
-    return at::empty(extent.shape(), at::TensorOptions(dtype).device(device));
+    return at::empty(ranges.shape(), at::TensorOptions(dtype).device(device));
   }
-  if (!device.is_cpu() && wants_device(extent, dtype, distribution)) {
-    return draw_on_device(extent, dtype, device, distribution, key, part);
+  if (!device.is_cpu() && wants_device(ranges, dtype, distribution)) {
+    return draw_on_device(ranges, dtype, device, distribution, key, part);
   }
-  at::Tensor values = draw_on_host(extent, dtype, distribution, key, part);
+  at::Tensor values = draw_on_host(ranges, dtype, distribution, key, part);
   return device.is_cpu() ? values : values.to(device);
 }
 
@@ -98,19 +98,19 @@ void fill_tensor(
     const at::Tensor& tensor, const Distribution& distribution, PhiloxKey key,
     uint32_t part) {
   const bool sharded = is_sharded(tensor);
-  const Extent extent =
-      sharded ? Extent(spec_of(tensor)) : Extent(tensor.sizes());
-  const at::Tensor local = sharded ? fresh_local(tensor) : tensor;
+  const GlobalIndexRanges ranges = sharded ? GlobalIndexRanges(spec_of(tensor))
+                                           : GlobalIndexRanges(tensor.sizes());
+  const at::Tensor local = sharded ? refreshed_shard(tensor) : tensor;
   const at::ScalarType dtype = tensor.scalar_type();
   const bool partial = sharded && spec_of(tensor).layout().has_partial();
   if (local.is_cpu() && local.is_contiguous() && !partial &&
       !c10::isComplexType(dtype) && !local.is_neg()) {
-    fill_host(local, extent, distribution, key, part);
+    fill_host(local, ranges, distribution, key, part);
   } else {
     at::Tensor values =
-        draw_values(extent, dtype, local.device(), distribution, key, part);
+        draw_values(ranges, dtype, local.device(), distribution, key, part);
     if (partial && spec_of(tensor).has_shard()) {
-      values = to_addend(values, spec_of(tensor));
+      values = to_partial(values, spec_of(tensor));
     }
     local.copy_(values);
   }

@@ -11,7 +11,7 @@ namespace tessera::detail {
 /// Returns new plain values of the extent's shape. `part` keeps the draws of
 /// one operation apart.
 at::Tensor draw_values(
-    const Extent& extent, at::ScalarType dtype, c10::Device device,
+    const GlobalIndexRanges& ranges, at::ScalarType dtype, c10::Device device,
     const Distribution& distribution, PhiloxKey key, uint32_t part = 0);
 
 /// Fills a tensor, plain or sharded in any way, with values that depend on its
@@ -26,7 +26,7 @@ void fill_tensor(
 /// Bernoulli values are those of the host; normals and exponentials are
 /// computed in f64 there too, and agree after rounding to 1 ulp of f32.
 at::Tensor draw_on_device(
-    const Extent& extent, at::ScalarType dtype, c10::Device device,
+    const GlobalIndexRanges& ranges, at::ScalarType dtype, c10::Device device,
     const Distribution& distribution, PhiloxKey key, uint32_t part);
 
 }  // namespace tessera::detail

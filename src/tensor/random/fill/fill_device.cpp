@@ -181,7 +181,7 @@ at::Tensor values_of(
 }  // namespace
 
 at::Tensor draw_on_device(
-    const Extent& extent, at::ScalarType dtype, c10::Device device,
+    const GlobalIndexRanges& ranges, at::ScalarType dtype, c10::Device device,
     const Distribution& distribution, PhiloxKey key, uint32_t part) {
   const auto longs = at::TensorOptions(at::kLong).device(device);
   const int64_t per_block = reads_wide(distribution, dtype) ? 2 : 4;
@@ -190,29 +190,30 @@ at::Tensor draw_on_device(
   };
   std::vector<at::Tensor> pieces = {
       at::empty({0}, at::TensorOptions(dtype).device(device))};
-  if (extent.range_count() > kFewRanges) {
-    const at::Tensor places = extent.places(device);
-    for (const at::Tensor& some : places.split(kChunkBlocks)) {
+  if (ranges.range_count() > kFewRanges) {
+    const at::Tensor linear_indices = ranges.linear_indices(device);
+    for (const at::Tensor& some : linear_indices.split(kChunkBlocks)) {
       const at::Tensor lane = some.remainder(per_block).unsqueeze(-1);
       const at::Tensor number = some.div(per_block, /*rounding_mode=*/"floor");
       pieces.push_back(draw(number).gather(-1, lane).flatten());
     }
   } else {
-    extent.for_each_range([&](const PlaceRange& range) {
+    ranges.for_each_range([&](const IndexRange& range) {
       const int64_t end = range.begin + range.count;
-      for (int64_t place = range.begin; place < end;) {
-        const int64_t first = place / per_block;
+      for (int64_t linear_index = range.begin; linear_index < end;) {
+        const int64_t first = linear_index / per_block;
         const int64_t stop = std::min(end, (first + kChunkBlocks) * per_block);
         const int64_t last = (stop + per_block - 1) / per_block;
         pieces.push_back(
             draw(at::arange(first, last, longs))
                 .flatten()
-                .narrow(0, place - first * per_block, stop - place));
-        place = stop;
+                .narrow(
+                    0, linear_index - first * per_block, stop - linear_index));
+        linear_index = stop;
       }
     });
   }
-  return at::cat(pieces).view(extent.shape());
+  return at::cat(pieces).view(ranges.shape());
 }
 
 }  // namespace tessera::detail

@@ -11,23 +11,26 @@ namespace tessera::detail {
 
 namespace {
 
-bool is_whole(const Runs& runs, int64_t size) {
+bool covers_dim(const Runs& runs, int64_t size) {
   return runs.size() == 1 && runs[0].begin == 0 && runs[0].end == size;
 }
 
 }  // namespace
 
-Extent::Extent(at::IntArrayRef shape) : global_shape_(shape.vec()) {
+GlobalIndexRanges::GlobalIndexRanges(at::IntArrayRef shape)
+    : global_shape_(shape.vec()) {
   region_ = region_of(whole(global_shape_));
   finish();
 }
 
-Extent::Extent(const std::vector<int64_t>& shape, const Box& box)
+GlobalIndexRanges::GlobalIndexRanges(
+    const std::vector<int64_t>& shape, const Box& box)
     : global_shape_(shape), region_(region_of(box)) {
   finish();
 }
 
-Extent::Extent(const DTensorSpec& spec) : global_shape_(spec.shape()) {
+GlobalIndexRanges::GlobalIndexRanges(const DTensorSpec& spec)
+    : global_shape_(spec.shape()) {
   if (spec.has_shard()) {
     region_ = region_of(spec.layout(), *spec.mesh().coordinate());
   } else {
@@ -37,19 +40,19 @@ Extent::Extent(const DTensorSpec& spec) : global_shape_(spec.shape()) {
   finish();
 }
 
-Extent Extent::with_inner(int64_t size) const {
-  Extent extent;
+GlobalIndexRanges GlobalIndexRanges::with_inner(int64_t size) const {
+  GlobalIndexRanges ranges;
   if (!local_shape_.empty()) {  // else a single element
-    extent.global_shape_ = global_shape_;
-    extent.region_ = region_;
+    ranges.global_shape_ = global_shape_;
+    ranges.region_ = region_;
   }
-  extent.global_shape_.push_back(size);
-  extent.region_.push_back({{0, size}});
-  extent.finish();
-  return extent;
+  ranges.global_shape_.push_back(size);
+  ranges.region_.push_back({{0, size}});
+  ranges.finish();
+  return ranges;
 }
 
-void Extent::finish() {
+void GlobalIndexRanges::finish() {
   local_shape_.clear();
   for (const Runs& runs : region_) {
     local_shape_.push_back(total_length(runs));
@@ -63,35 +66,37 @@ void Extent::finish() {
   for (size_t d = strides_.size() - 1; d > 0; --d) {
     strides_[d - 1] = strides_[d] * global_shape_[d];
   }
-  cut_dims_ = region_.size();
-  while (cut_dims_ > 1 &&
-         is_whole(region_[cut_dims_ - 1], global_shape_[cut_dims_ - 1])) {
-    --cut_dims_;
+  sharded_dims_ = region_.size();
+  while (sharded_dims_ > 1 &&
+         covers_dim(
+             region_[sharded_dims_ - 1], global_shape_[sharded_dims_ - 1])) {
+    --sharded_dims_;
   }
 }
 
-int64_t Extent::range_count() const {
+int64_t GlobalIndexRanges::range_count() const {
   if (numel_ == 0) {
     return 0;
   }
-  auto count = static_cast<int64_t>(region_[cut_dims_ - 1].size());
-  for (size_t d = 0; d + 1 < cut_dims_; ++d) {
+  auto count = static_cast<int64_t>(region_[sharded_dims_ - 1].size());
+  for (size_t d = 0; d + 1 < sharded_dims_; ++d) {
     count *= total_length(region_[d]);
   }
   return count;
 }
 
-at::Tensor Extent::places(c10::Device device) const {
+at::Tensor GlobalIndexRanges::linear_indices(c10::Device device) const {
   const auto options = at::TensorOptions(at::kLong).device(device);
-  at::Tensor places = at::zeros({}, options);
+  at::Tensor linear_indices = at::zeros({}, options);
   for (size_t d = 0; d < region_.size(); ++d) {
     std::vector<at::Tensor> runs = {at::empty({0}, options)};
     for (const Run& run : region_[d]) {
       runs.push_back(at::arange(run.begin, run.end, options));
     }
-    places = places.unsqueeze(-1).add(at::cat(runs).mul(strides_[d]));
+    linear_indices =
+        linear_indices.unsqueeze(-1).add(at::cat(runs).mul(strides_[d]));
   }
-  return places.reshape({-1});
+  return linear_indices.reshape({-1});
 }
 
 }  // namespace tessera::detail

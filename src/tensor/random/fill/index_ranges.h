@@ -14,32 +14,32 @@ namespace tessera::detail {
 
 /// Neighbouring elements: places begin .. begin + count - 1, stored one after
 /// the other from `stored` on.
-struct PlaceRange {
+struct IndexRange {
   int64_t begin;
   int64_t count;
   int64_t stored;
 };
 
 /// The elements of a shard in storage order. Partial counts as Replicate.
-class Extent {
+class GlobalIndexRanges {
  public:
   /// The whole of a plain tensor.
-  explicit Extent(at::IntArrayRef shape);
+  explicit GlobalIndexRanges(at::IntArrayRef shape);
   /// A box of a global shape.
-  Extent(const std::vector<int64_t>& shape, const Box& box);
+  GlobalIndexRanges(const std::vector<int64_t>& shape, const Box& box);
   /// This rank's shard; nothing on a rank outside the mesh.
-  explicit Extent(const DTensorSpec& spec);
+  explicit GlobalIndexRanges(const DTensorSpec& spec);
 
   /// Returns the shape of the shard.
   const std::vector<int64_t>& shape() const { return local_shape_; }
   int64_t numel() const { return numel_; }
   /// Returns the same with one more dim, innermost and not cut: the real and
   /// imaginary parts of complex numbers.
-  Extent with_inner(int64_t size) const;
+  GlobalIndexRanges with_inner(int64_t size) const;
 
   /// Returns how many ranges there are.
   int64_t range_count() const;
-  /// Calls f(PlaceRange) for every range, in storage order.
+  /// Calls f(IndexRange) for every range, in storage order.
   template <class F>
   void for_each_range(F f) const {
     if (numel_ > 0) {
@@ -47,18 +47,18 @@ class Extent {
     }
   }
   /// Returns the places as an int64 tensor of numel() elements.
-  at::Tensor places(c10::Device device) const;
+  at::Tensor linear_indices(c10::Device device) const;
 
  private:
-  Extent() = default;
+  GlobalIndexRanges() = default;
   void finish();
   template <class F>
   int64_t walk(size_t d, int64_t begin, int64_t stored, F& f) const {
     const int64_t stride = strides_[d];
     for (const Run& run : region_[d]) {
-      if (d + 1 == cut_dims_) {
+      if (d + 1 == sharded_dims_) {
         const int64_t count = run.length() * stride;
-        f(PlaceRange{begin + run.begin * stride, count, stored});
+        f(IndexRange{begin + run.begin * stride, count, stored});
         stored += count;
         continue;
       }
@@ -73,7 +73,7 @@ class Extent {
   std::vector<int64_t> local_shape_;
   Region region_;
   std::vector<int64_t> strides_;  // of the global shape, contiguous
-  size_t cut_dims_ = 0;           // dims from here on are whole
+  size_t sharded_dims_ = 0;       // dims from here on are whole
   int64_t numel_ = 0;
 };
 

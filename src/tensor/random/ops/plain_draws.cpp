@@ -10,16 +10,16 @@ namespace {
 thread_local RandomCounters* current_counters = nullptr;
 }  // namespace
 
-PlainDraws::PlainDraws(std::shared_ptr<RandomCounters> counters)
+UnshardedRandom::UnshardedRandom(std::shared_ptr<RandomCounters> counters)
     : counters_(std::move(counters)),
       outer_(current_counters),
-      include_(kPlainRandomKey) {
+      include_(kUnshardedRandomKey) {
   current_counters = counters_.get();
 }
-PlainDraws::~PlainDraws() {
+UnshardedRandom::~UnshardedRandom() {
   current_counters = outer_;
 }
-RandomCounters* PlainDraws::current() {
+RandomCounters* UnshardedRandom::current() {
   return current_counters;
 }
 

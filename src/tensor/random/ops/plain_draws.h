@@ -10,12 +10,12 @@ namespace tessera::detail {
 
 /// While it lives on this thread, random operators on plain tensors draw from
 /// `counters`.
-class PlainDraws {
+class UnshardedRandom {
  public:
-  explicit PlainDraws(std::shared_ptr<RandomCounters> counters);
-  ~PlainDraws();
-  PlainDraws(const PlainDraws&) = delete;
-  PlainDraws& operator=(const PlainDraws&) = delete;
+  explicit UnshardedRandom(std::shared_ptr<RandomCounters> counters);
+  ~UnshardedRandom();
+  UnshardedRandom(const UnshardedRandom&) = delete;
+  UnshardedRandom& operator=(const UnshardedRandom&) = delete;
   /// Returns the innermost one's counters; nullptr where there is none.
   static RandomCounters* current();
 

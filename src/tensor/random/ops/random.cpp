@@ -17,7 +17,7 @@ class ReplicatedRandomImpl {
 
  private:
   PlainIsReplicated replicated_;
-  PlainDraws draws_;
+  UnshardedRandom draws_;
 };
 
 }  // namespace detail

@@ -20,10 +20,10 @@ std::string_view base_of(std::string_view name) {
 
 }  // namespace
 
-Draw take_draw(const OpCall& call) {
+RandomOffset next_offset(const OpCall& call) {
   const DeviceMesh* mesh = call.mesh();
   RandomCounters& counters = mesh != nullptr ? *mesh->world().random_counters()
-                                             : *PlainDraws::current();
+                                             : *UnshardedRandom::current();
   for (size_t i = 0; i < call.size(); ++i) {
     if (call.argument(i).isGenerator() &&
         call.argument(i).toGenerator().defined()) {
@@ -35,7 +35,7 @@ Draw take_draw(const OpCall& call) {
 
 RandomCall::RandomCall(const OpCall& call)
     : call_(call),
-      key_(key_of(take_draw(call))),
+      key_(key_of(next_offset(call))),
       base_name_(base_of(call.op().operator_name().name)),
       in_place_(call.op().operator_name().name.back() == '_') {}
 
@@ -139,15 +139,16 @@ at::Tensor draw_like(
     const Distribution& distribution, PhiloxKey key, uint32_t part) {
   if (!is_sharded(like)) {
     return draw_values(
-        Extent(like.sizes()), dtype, like.device(), distribution, key, part);
+        GlobalIndexRanges(like.sizes()), dtype, like.device(), distribution,
+        key, part);
   }
   const DTensorSpec& spec = spec_of(like);
   const SpecPtr drawn = DTensorSpec::make(
       spec.mesh(), summed_placements(spec), spec.shape(), dtype);
   return wrap(
       draw_values(
-          Extent(*drawn), dtype, meta_of(like).local.device(), distribution,
-          key, part),
+          GlobalIndexRanges(*drawn), dtype, meta_ready(like).local.device(),
+          distribution, key, part),
       drawn);
 }
 
@@ -157,7 +158,7 @@ void write_values(const at::Tensor& to, const at::Tensor& values) {
   } else if (is_sharded(to) && is_sharded(values)) {
     const DTensorSpec& spec = spec_of(values);
     install(
-        to, fresh_local(values).to(to.scalar_type()),
+        to, refreshed_shard(values).to(to.scalar_type()),
         DTensorSpec::make(
             spec.mesh(), spec.placements(), spec.shape(), spec.strides(),
             to.scalar_type()));
@@ -166,11 +167,11 @@ void write_values(const at::Tensor& to, const at::Tensor& values) {
   }
 }
 
-OperationDraws::OperationDraws(const OpCall& call, bool counts)
+RandomOperation::RandomOperation(const OpCall& call, bool counts)
     : counters_(call.mesh()->world().random_counters()), plain_(counters_) {
-  counters_->push_scope(counts ? take_draw(call) : Draw{});
+  counters_->push_scope(counts ? next_offset(call) : RandomOffset{});
 }
-OperationDraws::~OperationDraws() {
+RandomOperation::~RandomOperation() {
   counters_->pop();
 }
 

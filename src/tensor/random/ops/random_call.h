@@ -14,7 +14,7 @@ namespace tessera::detail {
 
 /// Names the draw of a call, which is the next of its generator or of the rank.
 /// Every rank takes one for every call, whether it has data or not.
-Draw take_draw(const OpCall& call);
+RandomOffset next_offset(const OpCall& call);
 
 class RandomCall {
  public:
@@ -70,17 +70,17 @@ void write_values(const at::Tensor& to, const at::Tensor& values);
 /// While it lives, a composite operator's draws are a sequence of their own,
 /// which one draw of the rank names: however many there are, the rank's counter
 /// moves by one. Plain tensors take part.
-class OperationDraws {
+class RandomOperation {
  public:
   /// A call that does not `count`, in a dry run, leaves the counters alone.
-  explicit OperationDraws(const OpCall& call, bool counts = true);
-  ~OperationDraws();
-  OperationDraws(const OperationDraws&) = delete;
-  OperationDraws& operator=(const OperationDraws&) = delete;
+  explicit RandomOperation(const OpCall& call, bool counts = true);
+  ~RandomOperation();
+  RandomOperation(const RandomOperation&) = delete;
+  RandomOperation& operator=(const RandomOperation&) = delete;
 
  private:
   std::shared_ptr<RandomCounters> counters_;
-  PlainDraws plain_;
+  UnshardedRandom plain_;
 };
 
 }  // namespace tessera::detail

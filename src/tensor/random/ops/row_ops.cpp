@@ -36,7 +36,7 @@ at::Tensor replicated_result(const OpCall& call, const at::Tensor& value) {
 // With replacement: the first place at which the running sum exceeds a uniform.
 // `drawn` are the samples that this rank makes.
 at::Tensor sample_with_replacement(
-    const at::Tensor& weights, const Extent& drawn, PhiloxKey key) {
+    const at::Tensor& weights, const GlobalIndexRanges& drawn, PhiloxKey key) {
   const at::Tensor sums = weights.cumsum(-1);
   const at::Tensor u = draw_values(
       drawn, at::kDouble, weights.device(), {.kind = Kind::kUniform}, key);
@@ -52,7 +52,7 @@ at::Tensor sample_with_replacement(
 // Without: the places of the largest weight / exponential. `drawn` are the
 // weights that this rank has.
 at::Tensor sample_without_replacement(
-    const at::Tensor& weights, const Extent& drawn, int64_t samples,
+    const at::Tensor& weights, const GlobalIndexRanges& drawn, int64_t samples,
     PhiloxKey key) {
   const at::Tensor q = draw_values(
       drawn, at::kDouble, weights.device(),
@@ -99,21 +99,25 @@ at::Tensor sample_rows(
     int64_t samples, bool replacement) {
   const DTensorSpec& spec = spec_of(self);
   const at::Tensor weights =
-      move_shard(fresh_local(self), spec, rows).to(at::kDouble).contiguous();
+      redistribute_shard(refreshed_shard(self), spec, rows)
+          .to(at::kDouble)
+          .contiguous();
   const SpecPtr fault = fault_spec(spec.mesh(), rows);
   check_fault(
-      call, move_shard(
+      call, redistribute_shard(
                 at::full({1}, fault_of(weights), at::kLong), *fault,
                 replicated(spec.mesh()))
                 .item<int64_t>());
   const SpecPtr drawn = DTensorSpec::make(
       spec.mesh(), rows, {spec.shape()[0], samples}, at::kLong);
-  const SpecPtr whole_rows =
+  const SpecPtr unsharded_rows =
       DTensorSpec::make(spec.mesh(), rows, spec.shape(), at::kDouble);
   return wrap(
-      replacement ? sample_with_replacement(weights, Extent(*drawn), call.key())
+      replacement ? sample_with_replacement(
+                        weights, GlobalIndexRanges(*drawn), call.key())
                   : sample_without_replacement(
-                        weights, Extent(*whole_rows), samples, call.key()),
+                        weights, GlobalIndexRanges(*unsharded_rows), samples,
+                        call.key()),
       drawn);
 }
 
@@ -127,14 +131,14 @@ std::optional<Placements> placements_of_rows(const at::Tensor& weights) {
     return std::nullopt;
   }
   const Placements rows = summed_placements(spec_of(weights));
-  bool cut = false;
+  bool sharded = false;
   for (const Placement& p : rows) {
     if (p.is_shard(1)) {
       return std::nullopt;
     }
-    cut = cut || p.is_shard();
+    sharded = sharded || p.is_shard();
   }
-  return cut ? std::optional<Placements>(rows) : std::nullopt;
+  return sharded ? std::optional<Placements>(rows) : std::nullopt;
 }
 
 SpecPtr fault_spec(const DeviceMesh& mesh, const Placements& rows) {
@@ -161,11 +165,11 @@ void multinomial_kernel(const OpCall& call) {
   std::vector<int64_t> shape = weights.sizes().vec();
   shape.back() = samples;
   random.finish(replicated_result(
-      call,
-      replacement
-          ? sample_with_replacement(weights, Extent(shape), random.key())
-          : sample_without_replacement(
-                weights, Extent(weights.sizes()), samples, random.key())));
+      call, replacement ? sample_with_replacement(
+                              weights, GlobalIndexRanges(shape), random.key())
+                        : sample_without_replacement(
+                              weights, GlobalIndexRanges(weights.sizes()),
+                              samples, random.key())));
 }
 
 // randperm(n, out): the order of n random words.
@@ -175,7 +179,7 @@ void randperm_kernel(const OpCall& call) {
   random.check(n >= 0, "n must not be negative; got ", n);
   const at::Tensor out = random.tensor("out");
   const c10::Device device =
-      is_sharded(out) ? meta_of(out).local.device() : out.device();
+      is_sharded(out) ? meta_ready(out).local.device() : out.device();
   const at::Tensor order =
       draw_permutation(n, random.key()).to(device, out.scalar_type());
   random.finish(replicated_result(call, order));
@@ -183,7 +187,7 @@ void randperm_kernel(const OpCall& call) {
 
 at::Tensor draw_permutation(int64_t n, PhiloxKey key) {
   const at::Tensor words = draw_values(
-      Extent(at::IntArrayRef(n)), at::kLong, at::kCPU,
+      GlobalIndexRanges(at::IntArrayRef(n)), at::kLong, at::kCPU,
       {.kind = Kind::kInteger, .range = 0}, key);
   return at::argsort(words, /*stable=*/true, /*dim=*/0);
 }

@@ -34,10 +34,12 @@ at::Tensor local_parameter(
     const at::Tensor& t, at::IntArrayRef shape, const SpecPtr& spec) {
   at::Tensor local = t;
   if (is_sharded(t) && t.sizes() == shape) {
-    local = move_shard(fresh_local(t), spec_of(t), spec->placements());
+    local =
+        redistribute_shard(refreshed_shard(t), spec_of(t), spec->placements());
   } else {
-    const at::Tensor whole = is_sharded(t) ? replicated_value(t) : t;
-    local = spec ? cut_shard(whole.expand(shape), *spec) : whole.expand(shape);
+    const at::Tensor unsharded = is_sharded(t) ? replicated_value(t) : t;
+    local = spec ? slice_shard(unsharded.expand(shape), *spec)
+                 : unsharded.expand(shape);
   }
   return local.to(at::kCPU, at::kDouble).contiguous();
 }
@@ -49,17 +51,18 @@ at::Tensor map_elements(
     const RandomCall& call, const at::Tensor& like, at::ScalarType dtype,
     const std::vector<at::Tensor>& parameters, F f) {
   const SpecPtr spec = drawn_spec(like, dtype);
-  const Extent extent = spec ? Extent(*spec) : Extent(like.sizes());
+  const GlobalIndexRanges ranges =
+      spec ? GlobalIndexRanges(*spec) : GlobalIndexRanges(like.sizes());
   std::vector<at::Tensor> held;
   std::vector<const double*> data;
   for (const at::Tensor& t : parameters) {
     held.push_back(local_parameter(t, like.sizes(), spec));
     data.push_back(held.back().const_data_ptr<double>());
   }
-  const at::Tensor values = at::empty(extent.shape(), at::kDouble);
+  const at::Tensor values = at::empty(ranges.shape(), at::kDouble);
   double* out = values.mutable_data_ptr<double>();
   constexpr int64_t kSampleGrain = 2048;
-  extent.for_each_range([&](const PlaceRange& range) {
+  ranges.for_each_range([&](const IndexRange& range) {
     at::parallel_for(
         0, range.count, kSampleGrain, [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) {
@@ -69,7 +72,7 @@ at::Tensor map_elements(
         });
   });
   const c10::Device device =
-      is_sharded(like) ? meta_of(like).local.device() : like.device();
+      is_sharded(like) ? meta_ready(like).local.device() : like.device();
   const at::Tensor local = values.to(device, dtype);
   return spec ? wrap(local, spec) : local;
 }
@@ -151,13 +154,13 @@ void dirichlet_kernel(const OpCall& call) {
   const at::Tensor self = random.tensor("self");
   random.check(self.dim() > 0, "self must have a dim; it is a single number");
   const SpecPtr spec = drawn_spec(self, self.scalar_type());
-  const bool rows_are_whole =
+  const bool rows_are_unsharded =
       spec == nullptr || spec->layout().cuts(self.dim() - 1).empty();
   const at::Tensor drawn = gammas(
-      random, rows_are_whole ? self : replicated_value(self), at::kDouble);
+      random, rows_are_unsharded ? self : replicated_value(self), at::kDouble);
   const c10::Device device =
-      is_sharded(self) ? meta_of(self).local.device() : self.device();
-  const at::Tensor rows = (is_sharded(drawn) ? fresh_local(drawn) : drawn)
+      is_sharded(self) ? meta_ready(self).local.device() : self.device();
+  const at::Tensor rows = (is_sharded(drawn) ? refreshed_shard(drawn) : drawn)
                               .to(at::kCPU)
                               .contiguous();
   normalise_rows(rows);
@@ -165,7 +168,8 @@ void dirichlet_kernel(const OpCall& call) {
   if (spec == nullptr) {
     return random.finish(plain);
   }
-  random.finish(wrap(rows_are_whole ? plain : cut_shard(plain, *spec), spec));
+  random.finish(
+      wrap(rows_are_unsharded ? plain : slice_shard(plain, *spec), spec));
 }
 
 }  // namespace tessera::detail

@@ -23,7 +23,7 @@ namespace {
 
 struct Entry {
   std::string_view name;  // of all overloads that no longer entry names
-  SpecialKernel kernel;
+  CustomKernel kernel;
 };
 
 constexpr Entry kTable[] = {
@@ -68,7 +68,7 @@ constexpr Entry kTable[] = {
     {"aten::randperm", randperm_kernel},
 };
 
-SpecialKernel find_entry(std::string_view name) {
+CustomKernel find_entry(std::string_view name) {
   for (const Entry& entry : kTable) {
     if (entry.name == name) {
       return entry.kernel;
@@ -99,13 +99,13 @@ bool is_attention_choice(const OpCall& call) {
 }
 
 // Gives a call that names no generator one that is equal on all ranks.
-bool give_generator(const OpCall& call, const Draw& draw) {
+bool give_generator(const OpCall& call, const RandomOffset& offset) {
   const auto& arguments = call.schema().arguments();
   const bool on_host = call.mesh()->device_type() == at::kCPU;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool wants = arguments[i].type()->str() == "Generator?";
     if (wants && call.argument(i).isNone() && on_host) {
-      const PhiloxKey key = key_of(draw);
+      const PhiloxKey key = key_of(offset);
       call.argument(i) =
           at::detail::createCPUGenerator((uint64_t{key.high} << 32) | key.low);
       return true;
@@ -134,12 +134,12 @@ void unlisted_kernel(const OpCall& call) {
     return run_general(call, traits);
   }
   check_no_fused_dropout(call);
-  const OperationDraws draws_of_call(call);
+  const RandomOperation random_operation(call);
   give_generator(call, call.mesh()->world().random_counters()->next());
   run_general(call, traits);
 }
 
-bool is_drawn_by(const OpCall& call, SpecialKernel kernel) {
+bool is_drawn_by(const OpCall& call, CustomKernel kernel) {
   return listed_random_kernel(call.op().operator_name()) == kernel;
 }
 
@@ -150,7 +150,7 @@ bool reads_summed(const OpCall& call) {
          is_drawn_by(call, dirichlet_kernel);
 }
 
-bool reads_whole(const OpCall& call, const at::Tensor& t) {
+bool reads_replicated(const OpCall& call, const at::Tensor& t) {
   if (is_drawn_by(call, dirichlet_kernel)) {
     return t.dim() > 0 && is_sharded(t) &&
            !spec_of(t).layout().cuts(t.dim() - 1).empty();
@@ -200,8 +200,8 @@ void list_multinomial_moves(const OpCall& call, MoveList& list) {
 void list_rrelu_moves(const OpCall& call, MoveList& list) {
   const auto layout = placements_of_rrelu(call);
   const at::Tensor& noise = call.argument(1).toTensor();
-  list.fresh(0, call.argument(0).toTensor());
-  list.fresh(1, noise);
+  list.refreshed(0, call.argument(0).toTensor());
+  list.refreshed(1, noise);
   if (!layout || !is_sharded(noise)) {
     return;
   }
@@ -228,15 +228,15 @@ void list_moves(const OpCall& call, MoveList& list) {
   }
   for (size_t i = 0; i < call.size(); ++i) {
     for_each_tensor(call.argument(i), [&](const at::Tensor& t) {
-      if (!is_sharded(t) || (call.writes(i) && reads_whole(call, t))) {
+      if (!is_sharded(t) || (call.writes(i) && reads_replicated(call, t))) {
         return;
       }
-      if (reads_whole(call, t)) {
+      if (reads_replicated(call, t)) {
         list.value(i, t);
       } else if (reads_summed(call) && !call.writes(i)) {
         list.shard(i, t, summed_placements(spec_of(t)));
       } else {
-        list.fresh(i, t);
+        list.refreshed(i, t);
       }
     });
   }
@@ -244,12 +244,12 @@ void list_moves(const OpCall& call, MoveList& list) {
 
 }  // namespace
 
-bool draws_by_itself(const OpCall& call, SpecialKernel kernel) {
+bool draws_by_itself(const OpCall& call, CustomKernel kernel) {
   return kernel != unlisted_kernel ||
          (is_attention_choice(call) && draws(call));
 }
 
-std::optional<Placements> drawn_placements(const OpCall& call) {
+std::optional<Placements> random_placements(const OpCall& call) {
   if (is_drawn_by(call, multinomial_kernel)) {
     return placements_of_rows(call.argument(0).toTensor());
   }
@@ -259,13 +259,13 @@ std::optional<Placements> drawn_placements(const OpCall& call) {
   return std::nullopt;
 }
 
-SpecialMoves random_moves(const c10::OperatorHandle& op) {
+CustomKernelMoves random_moves(const c10::OperatorHandle& op) {
   return random_kernel(op) != nullptr ? list_moves : nullptr;
 }
 
-SpecialKernel listed_random_kernel(const c10::OperatorName& name) {
+CustomKernel listed_random_kernel(const c10::OperatorName& name) {
   if (!name.overload_name.empty()) {
-    if (const SpecialKernel kernel =
+    if (const CustomKernel kernel =
             find_entry(name.name + "." + name.overload_name)) {
       return kernel;
     }
@@ -273,12 +273,12 @@ SpecialKernel listed_random_kernel(const c10::OperatorName& name) {
   return find_entry(name.name);
 }
 
-SpecialKernel random_kernel(const c10::OperatorHandle& op) {
+CustomKernel random_kernel(const c10::OperatorHandle& op) {
   if (!op.hasTag(at::Tag::nondeterministic_seeded) ||
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
     return nullptr;
   }
-  const SpecialKernel listed = listed_random_kernel(op.operator_name());
+  const CustomKernel listed = listed_random_kernel(op.operator_name());
   return listed != nullptr ? listed : unlisted_kernel;
 }
 
@@ -309,7 +309,7 @@ void skip_random(const OpCall& call) {
     check_no_fused_dropout(call);
   }
   if (listed || (draws(call) && !is_attention_choice(call))) {
-    take_draw(call);
+    next_offset(call);
   }
 }
 

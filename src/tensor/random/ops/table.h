@@ -11,12 +11,12 @@ namespace tessera::detail {
 
 /// Returns the kernel of an operator that draws numbers (tag
 /// nondeterministic_seeded); nullptr for one that ATen decomposes.
-SpecialKernel random_kernel(const c10::OperatorHandle& op);
+CustomKernel random_kernel(const c10::OperatorHandle& op);
 /// Returns the kernel of an operator that we draw for ourselves, or nullptr.
-SpecialKernel listed_random_kernel(const c10::OperatorName& name);
+CustomKernel listed_random_kernel(const c10::OperatorName& name);
 
 /// Returns what lists the moves of that kernel.
-SpecialMoves random_moves(const c10::OperatorHandle& op);
+CustomKernelMoves random_moves(const c10::OperatorHandle& op);
 
 /// Returns the parameter whose layout the result of `shape` takes: the first
 /// sharded one of that shape, or nullptr.
@@ -26,11 +26,11 @@ const at::Tensor* tensor_drawn_like(
 /// Tells whether the kernel of a random operator runs this call by itself. A
 /// fused kernel that is tagged as random does not: its calls are decided as
 /// those of other operators are.
-bool draws_by_itself(const OpCall& call, SpecialKernel kernel);
+bool draws_by_itself(const OpCall& call, CustomKernel kernel);
 
 /// Returns the placements of the results of a random call where they are not
 /// those that its tensors have in common.
-std::optional<Placements> drawn_placements(const OpCall& call);
+std::optional<Placements> random_placements(const OpCall& call);
 
 /// Runs attention with dropout in its math form, whose dropout is ours; tells
 /// whether the call is one. ATen would choose a fused kernel on some devices.

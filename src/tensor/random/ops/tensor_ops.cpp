@@ -41,7 +41,7 @@ void finish_pair(
   op.stack()->emplace_back(results[1]);
 }
 
-bool is_sum_of_addends(const at::Tensor& t) {
+bool is_partial_sum(const at::Tensor& t) {
   bool linear = is_sharded(t) && spec_of(t).layout().has_partial();
   if (linear) {
     for (const Placement& p : spec_of(t).placements()) {
@@ -55,11 +55,11 @@ bool is_sum_of_addends(const at::Tensor& t) {
 // input * mask * scale. Addends of a sum are masked one by one.
 at::Tensor masked(
     const at::Tensor& input, const at::Tensor& mask, double scale) {
-  if (!is_sum_of_addends(input)) {
+  if (!is_partial_sum(input)) {
     return at::mul(input, mask).mul_(scale);
   }
   return wrap(
-      at::mul(fresh_local(input), fresh_local(mask)).mul_(scale),
+      at::mul(refreshed_shard(input), refreshed_shard(mask)).mul_(scale),
       DTensorSpec::make(
           spec_of(input).mesh(), spec_of(input).placements(),
           spec_of(input).shape(), input.scalar_type()));
@@ -73,7 +73,7 @@ at::Tensor copy_in(
   }
   const DTensorSpec& spec = spec_of(t);
   return wrap(
-      move_shard(fresh_local(t), spec, *placements).clone(),
+      redistribute_shard(refreshed_shard(t), spec, *placements).clone(),
       DTensorSpec::make(
           spec.mesh(), *placements, spec.shape(), t.scalar_type()));
 }
@@ -83,9 +83,9 @@ at::Tensor copy_in(
 std::optional<Placements> placements_of_rrelu(const OpCall& call) {
   const at::Tensor& self = call.argument(0).toTensor();
   const at::Tensor& noise = call.argument(1).toTensor();
-  const bool has_addends =
+  const bool has_partials =
       !is_sharded(self) || spec_of(self).layout().has_partial();
-  return has_addends || noise.sizes() != self.sizes()
+  return has_partials || noise.sizes() != self.sizes()
              ? std::nullopt
              : std::optional<Placements>(spec_of(self).placements());
 }

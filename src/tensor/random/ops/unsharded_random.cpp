@@ -15,18 +15,18 @@ namespace tessera::detail {
 
 namespace {
 
-void plain_kernel(
+void unsharded_kernel(
     const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
   const OpCall call(op, stack);
-  if (call.mesh() != nullptr || PlainDraws::current() == nullptr) {
+  if (call.mesh() != nullptr || UnshardedRandom::current() == nullptr) {
     op.redispatchBoxed(
         keys & c10::DispatchKeySet(
-                   c10::DispatchKeySet::FULL_AFTER, kPlainRandomKey),
+                   c10::DispatchKeySet::FULL_AFTER, kUnshardedRandomKey),
         stack);
     return;
   }
-  const c10::impl::ExcludeDispatchKeyGuard off(kPlainRandomKey);
+  const c10::impl::ExcludeDispatchKeyGuard off(kUnshardedRandomKey);
   const at::AutoDispatchBelowADInplaceOrView below;
   listed_random_kernel(op.operator_name())(call);
 }
@@ -42,17 +42,17 @@ bool has_tensor_argument(const c10::FunctionSchema& schema) {
 
 }  // namespace
 
-void register_plain_random() {
+void register_unsharded_random() {
   using c10::KernelFunction;
   static auto* handles = new std::vector<c10::RegistrationHandleRAII>();
   auto& dispatcher = c10::Dispatcher::singleton();
   TORCH_CHECK(
-      !dispatcher.hasBackendFallbackForDispatchKey(kPlainRandomKey),
-      "tessera: another library uses the dispatch key ", kPlainRandomKey,
+      !dispatcher.hasBackendFallbackForDispatchKey(kUnshardedRandomKey),
+      "tessera: another library uses the dispatch key ", kUnshardedRandomKey,
       ", which switches random numbers of plain tensors; load only one of "
       "them");
   handles->push_back(dispatcher.registerFallback(
-      kPlainRandomKey, KernelFunction::makeFallthrough(), "tessera"));
+      kUnshardedRandomKey, KernelFunction::makeFallthrough(), "tessera"));
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
     if (op && op->hasTag(at::Tag::nondeterministic_seeded) &&
@@ -61,9 +61,9 @@ void register_plain_random() {
             c10::DispatchKey::CompositeImplicitAutograd) &&
         listed_random_kernel(name) != nullptr) {
       handles->push_back(dispatcher.registerImpl(
-          name, kPlainRandomKey,
-          KernelFunction::makeFromBoxedFunction<&plain_kernel>(), std::nullopt,
-          nullptr, "tessera"));
+          name, kUnshardedRandomKey,
+          KernelFunction::makeFromBoxedFunction<&unsharded_kernel>(),
+          std::nullopt, nullptr, "tessera"));
     }
   }
 }

@@ -4,14 +4,14 @@
 // ATen's composite kernels and torch::nn::init make plain tensors of their own
 // (the noise of feature_dropout, the matrix of orthogonal_) and draw into them
 // from the process's generator: ranks that are threads would share it, and get
-// different numbers every time. While a PlainDraws lives, a dispatch key below
-// autograd is switched on for the thread; our kernels of random operators are
-// registered for it, and every other operator falls through.
+// different numbers every time. While a UnshardedRandom lives, a dispatch key
+// below autograd is switched on for the thread; our kernels of random operators
+// are registered for it, and every other operator falls through.
 #pragma once
 
 namespace tessera::detail {
 
 /// Registers the kernels for plain tensors, once per process.
-void register_plain_random();
+void register_unsharded_random();
 
 }  // namespace tessera::detail

@@ -22,7 +22,7 @@
 
 namespace tessera::detail {
 
-using Words4 = std::array<uint32_t, 4>;
+using PhiloxBlock = std::array<uint32_t, 4>;
 
 constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53;
 constexpr uint32_t kPhiloxMultiplier1 = 0xCD9E8D57;
@@ -37,7 +37,7 @@ struct PhiloxKey {
 };
 
 /// Returns the block at a counter.
-constexpr Words4 philox(Words4 counter, PhiloxKey key) {
+constexpr PhiloxBlock philox(PhiloxBlock counter, PhiloxKey key) {
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const uint64_t a = uint64_t{kPhiloxMultiplier0} * counter[0];
     const uint64_t b = uint64_t{kPhiloxMultiplier1} * counter[2];
@@ -55,7 +55,7 @@ constexpr Words4 philox(Words4 counter, PhiloxKey key) {
 /// The published vectors, checked when this is compiled.
 static_assert(
     philox({0, 0, 0, 0}, {0, 0}) ==
-    Words4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+    PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
 
 /// The last two words of a counter.
 struct CounterTail {
@@ -64,10 +64,10 @@ struct CounterTail {
 };
 constexpr uint32_t kNarrow = 0;
 constexpr uint32_t kWide = 1;
-constexpr uint32_t kWhole = 2;
+constexpr uint32_t kFullBlock = 2;
 
 /// Returns the block that `number` and `tail` name.
-constexpr Words4 philox_block(
+constexpr PhiloxBlock philox_block(
     uint64_t number, CounterTail tail, PhiloxKey key) {
   return philox(
       {static_cast<uint32_t>(number), static_cast<uint32_t>(number >> 32),

@@ -13,7 +13,7 @@ void blocks_one_by_one(
     PhiloxKey key, CounterTail tail, uint64_t first, int64_t count,
     uint32_t* words) {
   for (int64_t i = 0; i < count; ++i) {
-    const Words4 block =
+    const PhiloxBlock block =
         philox_block(first + static_cast<uint64_t>(i), tail, key);
     for (size_t w = 0; w < 4; ++w) {
       words[4 * static_cast<size_t>(i) + w] = block[w];
@@ -97,16 +97,16 @@ bool has_avx2() {
 
 }  // namespace
 
-PhiloxKey key_of(const Draw& draw) {
+PhiloxKey key_of(const RandomOffset& offset) {
   // Philox mixes the three; that its outputs are 64 bits here only means that
   // two draws share their numbers with a chance of 2^-64.
-  const Words4 mixed = philox(
-      {static_cast<uint32_t>(draw.operation),
-       static_cast<uint32_t>(draw.operation >> 32),
-       static_cast<uint32_t>(draw.stream),
-       static_cast<uint32_t>(draw.stream >> 32)},
-      {static_cast<uint32_t>(draw.seed),
-       static_cast<uint32_t>(draw.seed >> 32)});
+  const PhiloxBlock mixed = philox(
+      {static_cast<uint32_t>(offset.operation),
+       static_cast<uint32_t>(offset.operation >> 32),
+       static_cast<uint32_t>(offset.stream),
+       static_cast<uint32_t>(offset.stream >> 32)},
+      {static_cast<uint32_t>(offset.seed),
+       static_cast<uint32_t>(offset.seed >> 32)});
   return {mixed[0], mixed[1]};
 }
 

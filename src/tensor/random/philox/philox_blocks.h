@@ -9,7 +9,7 @@
 namespace tessera::detail {
 
 /// Returns the key of a draw: mixed from seed, stream and operation.
-PhiloxKey key_of(const Draw& draw);
+PhiloxKey key_of(const RandomOffset& offset);
 
 /// Writes the 4 * count words of blocks first .. first + count - 1.
 void philox_blocks(

@@ -110,7 +110,7 @@ double binomial_transformed(double count, double p, ElementWords& words) {
 
 double ElementWords::uniform() {
   if (used_ == 4) {
-    block_ = philox_block(place_, {part_, kWhole + attempt_}, key_);
+    block_ = philox_block(linear_index_, {part_, kFullBlock + attempt_}, key_);
     ++attempt_;
     used_ = 0;
   }

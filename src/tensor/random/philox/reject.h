@@ -11,8 +11,10 @@ namespace tessera::detail {
 /// The words of one element; see Note [How an element finds its words].
 class ElementWords {
  public:
-  ElementWords(PhiloxKey key, uint32_t part, int64_t place)
-      : key_(key), part_(part), place_(static_cast<uint64_t>(place)) {}
+  ElementWords(PhiloxKey key, uint32_t part, int64_t linear_index)
+      : key_(key),
+        part_(part),
+        linear_index_(static_cast<uint64_t>(linear_index)) {}
 
   /// Returns the next uniform of (0, 1).
   double uniform();
@@ -22,10 +24,10 @@ class ElementWords {
  private:
   PhiloxKey key_;
   uint32_t part_;
-  uint64_t place_;
+  uint64_t linear_index_;
   uint32_t attempt_ = 0;
   uint32_t used_ = 4;
-  Words4 block_ = {};
+  PhiloxBlock block_ = {};
 };
 
 /// Returns a gamma variate of shape `alpha` and rate 1 (Marsaglia and Tsang).

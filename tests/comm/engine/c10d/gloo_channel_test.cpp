@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 struct Pair {
   explicit Pair(const std::string& key = "pair") : devices(gloo_devices("")) {
     for (int64_t place = 0; place < 2; ++place) {
-      wires.push_back(make_gloo_wire(
+      wires.push_back(make_gloo_channel(
           c10::make_intrusive<::c10d::PrefixStore>(key, store), devices, place,
           2));
     }
@@ -28,11 +28,11 @@ struct Pair {
   c10::intrusive_ptr<::c10d::Store> store =
       c10::make_intrusive<::c10d::HashStore>();
   GlooDevices devices;
-  std::vector<std::unique_ptr<Wire>> wires;
+  std::vector<std::unique_ptr<Channel>> wires;
 };
 
 // Tells whether it is done within five seconds; throws its error.
-bool ends(Transit& transit) {
+bool ends(Transfer& transit) {
   const auto limit = Clock::now() + std::chrono::seconds(5);
   while (!transit.done()) {
     if (Clock::now() > limit) {
@@ -55,7 +55,7 @@ int64_t entries(const char* folder) {
 TEST(GlooWire, ATransferStartedBeforeTheOtherSideJoinedCompletes) {
   const auto store = c10::make_intrusive<::c10d::HashStore>();
   const GlooDevices devices = gloo_devices("");
-  const auto first = make_gloo_wire(store, devices, 0, 2);
+  const auto first = make_gloo_channel(store, devices, 0, 2);
   const int64_t sent = 41;
   int64_t got = 0;
   const auto gone = first->send(&sent, 8, 1, 3);
@@ -63,7 +63,7 @@ TEST(GlooWire, ATransferStartedBeforeTheOtherSideJoinedCompletes) {
   const auto gathered = first->all_gather(&sent, all.data(), {8, 8});
   EXPECT_FALSE(gathered->done());
   EXPECT_EQ(first->absent(), std::vector<int64_t>({1}));
-  const auto second = make_gloo_wire(store, devices, 1, 2);
+  const auto second = make_gloo_channel(store, devices, 1, 2);
   const int64_t mine = 42;
   std::vector<int64_t> both(2);
   const auto also = second->all_gather(&mine, both.data(), {8, 8});
@@ -77,21 +77,21 @@ TEST(GlooWire, ATransferStartedBeforeTheOtherSideJoinedCompletes) {
 TEST(GlooWire, MessagesNeedTheirTwoPlacesOnly) {
   const auto store = c10::make_intrusive<::c10d::HashStore>();
   const GlooDevices devices = gloo_devices("");
-  const auto first = make_gloo_wire(store, devices, 0, 4);
-  const auto last = make_gloo_wire(store, devices, 3, 4);
+  const auto first = make_gloo_channel(store, devices, 0, 4);
+  const auto last = make_gloo_channel(store, devices, 3, 4);
   const int64_t there = 41;
   const int64_t back = 42;
   int64_t got_there = 0;
   int64_t got_back = 0;
-  const std::vector<TransitPtr> all = [&] {
-    std::vector<TransitPtr> made;
+  const std::vector<TransferPtr> all = [&] {
+    std::vector<TransferPtr> made;
     made.push_back(first->send(&there, 8, 3, 7));
     made.push_back(first->receive(&got_back, 8, 3, 7));
     made.push_back(last->send(&back, 8, 0, 7));
     made.push_back(last->receive(&got_there, 8, 0, 7));
     return made;
   }();
-  for (const TransitPtr& transit : all) {
+  for (const TransferPtr& transit : all) {
     EXPECT_TRUE(ends(*transit));
   }
   EXPECT_EQ(got_there, 41);
@@ -104,7 +104,7 @@ TEST(GlooWire, ClosingEndsWhatTheOtherSideNeverAnswers) {
   const auto sent = pair.wires[0]->broadcast(data.data(), 8, 0);
   ASSERT_TRUE(ends(*pair.wires[1]->broadcast(data.data(), 8, 0)));
   const auto joined = pair.wires[1]->receive(data.data(), 8, 0, 9);
-  std::vector<TransitPtr> open;
+  std::vector<TransferPtr> open;
   open.push_back(pair.wires[0]->broadcast(data.data(), 1 << 20, 1));
   open.push_back(pair.wires[0]->receive(data.data(), 8, 1, 1));
   open.push_back(pair.wires[0]->send(data.data(), 1 << 20, 1, 2));
@@ -134,7 +134,7 @@ TEST(GlooWire, ClosingDoesNotWaitForPlacesThatNeverJoin) {
   const auto store = c10::make_intrusive<::c10d::HashStore>();
   const auto start = Clock::now();
   {
-    const auto wire = make_gloo_wire(store, gloo_devices(""), 1, 3);
+    const auto wire = make_gloo_channel(store, gloo_devices(""), 1, 3);
     int64_t value = 0;
     const auto waits = wire->broadcast(&value, 8, 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -149,7 +149,7 @@ TEST(GlooWire, TwoHundredCyclesLeaveNoThreadAndNoFile) {
     Pair pair("cycle " + std::to_string(number));
     int64_t value = number;
     int64_t got = 0;
-    std::vector<TransitPtr> open;
+    std::vector<TransferPtr> open;
     open.push_back(pair.wires[0]->broadcast(&value, 8, 0));
     open.push_back(pair.wires[1]->broadcast(&got, 8, 0));
     if (number % 2 == 0) {

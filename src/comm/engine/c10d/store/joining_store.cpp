@@ -15,8 +15,8 @@ constexpr auto kLongestPause = std::chrono::microseconds(10000);
 constexpr auto kGrace = std::chrono::milliseconds(1000);
 constexpr const char* kGivenUp = "given up";
 
-std::string place_key(int64_t place) {
-  return "place " + std::to_string(place);
+std::string group_rank_key(int64_t group_rank) {
+  return "place " + std::to_string(group_rank);
 }
 
 }  // namespace
@@ -24,24 +24,24 @@ std::string place_key(int64_t place) {
 JoiningStore::JoiningStore(c10::intrusive_ptr<::c10d::Store> store)
     : store_(std::move(store)) {}
 
-void JoiningStore::announce(int64_t place) {
-  store_->set(place_key(place), std::vector<uint8_t>{1});
+void JoiningStore::announce(int64_t group_rank) {
+  store_->set(group_rank_key(group_rank), std::vector<uint8_t>{1});
 }
 
 void JoiningStore::wait_for_all(int64_t size) {
-  for (int64_t place = 0; place < size; ++place) {
-    wait_until(place_key(place), std::chrono::seconds(0));
+  for (int64_t group_rank = 0; group_rank < size; ++group_rank) {
+    wait_until(group_rank_key(group_rank), std::chrono::seconds(0));
   }
 }
 
 std::vector<int64_t> JoiningStore::absent(int64_t size) {
-  std::vector<int64_t> places;
-  for (int64_t place = 0; place < size; ++place) {
-    if (!store_->check({place_key(place)})) {
-      places.push_back(place);
+  std::vector<int64_t> group_ranks;
+  for (int64_t group_rank = 0; group_rank < size; ++group_rank) {
+    if (!store_->check({group_rank_key(group_rank)})) {
+      group_ranks.push_back(group_rank);
     }
   }
-  return places;
+  return group_ranks;
 }
 
 c10::intrusive_ptr<::c10d::Store> JoiningStore::clone() {

@@ -20,7 +20,7 @@ class JoiningStore final : public ::c10d::Store {
   /// Ends waits, now and later, by an error.
   void stop() noexcept { stopped_ = true; }
   /// Says that the place is joining.
-  void announce(int64_t place);
+  void announce(int64_t group_rank);
   /// Returns when all `size` places have said so.
   void wait_for_all(int64_t size);
   /// Returns the places of `size` that have not said so.

@@ -14,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // How often a waiting rank asks the store, and looks at other processes.
-constexpr auto kNewsPollInterval = std::chrono::milliseconds(20);
+constexpr auto kEventPollInterval = std::chrono::milliseconds(20);
 
 std::vector<uint8_t> as_value(const std::string& text) {
   return {text.begin(), text.end()};
@@ -53,7 +53,7 @@ bool exists(pid_t process) {
 
 }  // namespace
 
-StoreNews::StoreNews(StorePtr store, int64_t rank, int64_t size)
+StoreEvents::StoreEvents(StorePtr store, int64_t rank, int64_t size)
     : store_(std::move(store)), rank_(rank), size_(size) {
   store_->set(numbered("host", rank), as_value(id_space()));
   store_->set(numbered("process", rank), as_value(std::to_string(getpid())));
@@ -61,20 +61,20 @@ StoreNews::StoreNews(StorePtr store, int64_t rank, int64_t size)
 
 // Each rank counts its own. To look writes nothing: a rank that is killed while
 // it writes could leave half an entry to the others.
-void StoreNews::tell(const News& news) noexcept {
+void StoreEvents::notify(const PeerEvent& event) noexcept {
   try {
-    store_->set(numbered("news", rank_, ++told_), as_value(to_bytes(news)));
+    store_->set(numbered("news", rank_, ++told_), as_value(to_bytes(event)));
   } catch (...) {
     static_cast<void>(0);  // the store is gone, and with it the job
   }
 }
 
-std::vector<News> StoreNews::news(uint64_t world) {
-  if (Clock::now() >= next_look_) {
-    look();
-    next_look_ = Clock::now() + kNewsPollInterval;
+std::vector<PeerEvent> StoreEvents::poll_events(uint64_t world) {
+  if (Clock::now() >= next_poll_) {
+    poll();
+    next_poll_ = Clock::now() + kEventPollInterval;
   }
-  std::vector<News> all = std::exchange(heard_[world], {});
+  std::vector<PeerEvent> all = std::exchange(heard_[world], {});
   for (const int64_t rank : dead_) {
     if (mourned_[world].insert(rank).second) {
       all.push_back(
@@ -86,7 +86,7 @@ std::vector<News> StoreNews::news(uint64_t world) {
   return all;
 }
 
-void StoreNews::say_gone() noexcept {
+void StoreEvents::mark_dead() noexcept {
   try {
     store_->set(numbered("gone", rank_), as_value("1"));
   } catch (...) {
@@ -94,7 +94,7 @@ void StoreNews::say_gone() noexcept {
   }
 }
 
-bool StoreNews::others_are_gone() {
+bool StoreEvents::others_are_dead() {
   for (int64_t r = 0; r < size_; ++r) {
     const bool uses_it = r != rank_ &&
                          store_->check({numbered("process", r)}) &&
@@ -107,36 +107,36 @@ bool StoreNews::others_are_gone() {
 }
 
 // Where the store has died with its rank, the dead rank is what counts.
-void StoreNews::look() {
+void StoreEvents::poll() {
   try {
-    read_news();
-    look_at_processes();
+    read_events();
+    poll_processes();
   } catch (const std::exception&) {
-    bury_known_processes();
+    mark_known_processes_dead();
     if (dead_.empty()) {
       throw;
     }
   }
 }
 
-void StoreNews::read_news() {
+void StoreEvents::read_events() {
   for (int64_t r = 0; r < size_; ++r) {
     while (r != rank_ && store_->check({numbered("news", r, read_[r] + 1)})) {
-      const News news =
-          news_from(as_text(store_->get(numbered("news", r, ++read_[r]))));
-      heard_[news.world].push_back(news);
-      ended_[r] = ended_[r] || (news.world == 0 && news.group == 0);
+      const PeerEvent event =
+          event_from(as_text(store_->get(numbered("news", r, ++read_[r]))));
+      heard_[event.world].push_back(event);
+      ended_[r] = ended_[r] || (event.world == 0 && event.group == 0);
     }
   }
 }
 
 // See Note [Who is alive].
-void StoreNews::look_at_processes() {
+void StoreEvents::poll_processes() {
   for (int64_t r = 0; r < size_; ++r) {
     if (r == rank_ || ended_[r] || is_alive(r)) {
       continue;
     }
-    read_news();  // it may have said so meanwhile
+    read_events();  // it may have said so meanwhile
     if (!ended_[r]) {
       ended_[r] = true;
       dead_.insert(r);
@@ -144,7 +144,7 @@ void StoreNews::look_at_processes() {
   }
 }
 
-void StoreNews::bury_known_processes() {
+void StoreEvents::mark_known_processes_dead() {
   for (const auto& [r, process] : processes_) {
     if (process > 0 && !ended_[r] && !exists(process)) {
       ended_[r] = true;
@@ -153,7 +153,7 @@ void StoreNews::bury_known_processes() {
   }
 }
 
-bool StoreNews::is_alive(int64_t rank) {
+bool StoreEvents::is_alive(int64_t rank) {
   pid_t& process = processes_[rank];
   if (process == 0) {
     if (!store_->check({numbered("process", rank)})) {

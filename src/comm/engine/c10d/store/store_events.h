@@ -20,32 +20,32 @@
 
 namespace tessera::detail {
 
-class StoreNews {
+class StoreEvents {
  public:
-  StoreNews(StorePtr store, int64_t rank, int64_t size);
+  StoreEvents(StorePtr store, int64_t rank, int64_t size);
   /// See Network.
-  void tell(const News& news) noexcept;
-  std::vector<News> news(uint64_t world);
+  void notify(const PeerEvent& event) noexcept;
+  std::vector<PeerEvent> poll_events(uint64_t world);
 
   /// Says that this rank will not use the store any more.
-  void say_gone() noexcept;
+  void mark_dead() noexcept;
   /// Tells whether no other rank that has started will.
-  bool others_are_gone();
+  bool others_are_dead();
 
  private:
-  void look();
-  void read_news();
-  void look_at_processes();
-  void bury_known_processes();
+  void poll();
+  void read_events();
+  void poll_processes();
+  void mark_known_processes_dead();
   bool is_alive(int64_t rank);
 
   StorePtr store_;
   int64_t rank_;
   int64_t size_;
-  std::chrono::steady_clock::time_point next_look_ = {};
-  int64_t told_ = 0;                             // by this rank
-  std::map<int64_t, int64_t> read_;              // by rank
-  std::map<uint64_t, std::vector<News>> heard_;  // by world
+  std::chrono::steady_clock::time_point next_poll_ = {};
+  int64_t told_ = 0;                                  // by this rank
+  std::map<int64_t, int64_t> read_;                   // by rank
+  std::map<uint64_t, std::vector<PeerEvent>> heard_;  // by world
   std::map<int64_t, bool> ended_;
   std::set<int64_t> dead_;                         // without a word
   std::map<uint64_t, std::set<int64_t>> mourned_;  // the dead, by world told
