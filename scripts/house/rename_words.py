@@ -10,7 +10,8 @@ Every row says `old -> new`, and where, if the word means several things:
 A pattern without a slash is that of a file's name, wherever the file lies; `NAME/`
 stands for all files below a folder of that name, `!` leaves files out. Patterns mean
 no tests unless they begin with `tests:`. `old() -> new` means calls and declarations of
-functions only. Files that are renamed too (FILES) match under both names. `unless TOKEN` leaves alone files
+functions only. A file that is renamed or split too (FILES) matches under all its names,
+a folder that was split (FOLDERS) with what left it. `unless TOKEN` leaves alone files
 that contain TOKEN already: for rows whose old name is the new name of another row.
 
 Only whole identifiers are replaced, in C++ code and in its comments. In comments,
@@ -47,41 +48,58 @@ CODE = (".h", ".cpp", ".cu", ".cuh")
 PROSE = (".md", ".py", ".pyi", ".supp")
 OWN_TESTS = ("rename_words_test.py", "check_words_test.py")
 
-# Names of files before and after they are renamed, without suffixes.
+# Names of files before and after they are renamed or split, without suffixes.
 FILES = {
+    "autograd": "local",
     "blocks": "cpu_block_cache",
+    "box_grid": "box_layout_grid",
     "box_moves": "transfer_plan",
+    "byte_fields": "byte_archive",
+    "c10d_network": "c10d_transport",
     "choices": "enum_codec",
     "cut_call": "decomposed_call",
+    "decision": "moves",
     "decompositions": "table",
-    "dispatch_cache": "decision_cache",
+    "dispatch": "kernels registration operator_tables",
+    "dispatch_cache": "decision_cache call_key thread_dispatch",
     "extent": "index_ranges",
     "fields": "archive",
     "holders": "replica_groups",
     "library": "builtin_ops",
     "library_ops": "builtin_ops",
     "mesh_of": "infer_mesh",
-    "movement": "redistribute_shard",
+    "mesh_view": "mesh_shape_view",
     "move": "exchange_function",
-    "news": "peer_event",
+    "movement": "redistribute_shard",
+    "mpi_network": "mpi_transport",
+    "news": "peer_events",
     "parts": "shared_memory_collectives",
     "pieces": "strided_copies",
     "plain": "unsharded_random",
+    "process_transfer": "process_call_transfer",
     "pull": "direct",
     "ruled_call": "rule_operands",
     "run_decided": "run_decision",
     "run_direct": "run_cached",
     "run_outside": "run_off_mesh",
+    "sharded_impl": "view_copies",
     "spare_parts": "object_pool",
     "special_ops": "custom_kernels",
     "store_news": "store_events",
+    "text_fields": "text_archive",
     "torch_part": "torch_backend",
     "typed_call": "typed_kernel",
     "value_fields": "encode_types",
     "ways": "execution",
-    "wire": "channel",
+    "wire": "transport",
     "words": "philox_blocks",
+    "wrapper": "wrap",
     "wrapper_parts": "wrapper_pools",
+}
+
+# Folders that were split, and what left them.
+FOLDERS = {
+    "engine/": ("comm/call/*", "comm/log/*", "comm/process_ranks.*"),
 }
 
 ROWS = """
@@ -94,7 +112,7 @@ part -> object                          | spare_parts.*
 parts_ -> objects_                      | spare_parts.*
 take_slowly -> take_from_depot
 give_slowly -> give_to_depot
-spare -> pools                          | wrapper.* dispatch_cache.* thread_state.*
+spare -> pools                          | wrapper.* sharded_impl.* dispatch_cache.* thread_state.*
 
 # 2. What wrappers are copied from. "Form" stays the kind of a rule.
 WrapperForm -> WrapperTemplate
@@ -191,7 +209,7 @@ words -> key_data                       | dispatch_cache.*
 words_ -> key_data_                     | dispatch_cache.*
 Words4 -> PhiloxBlock
 Words -> Argv                           | run.* run_mpi.* run_processes.*
-words -> argv                           | run.* run_processes.* engine_worker.* run_mpi.*
+words -> argv                           | run.* run_processes.* engine_worker.* run_mpi.* command.*
 mpirun_words -> mpirun_argv
 write_words -> write_argv
 read_words -> read_argv
@@ -351,6 +369,7 @@ check_cut -> check_runs                 | check_call.*
 cut -> run_of                           | process_call.* process_transfer.*
 cuts -> runs                            | process_transfer.*
 cut -> truncated                        | call.* flight_recorder.*
+cut -> line_end                         | text_columns.*
 
 # 14. The order of a placement.
 turn -> order                           | layout.* notation.* xla_axes.* redistribute_plan.* states.* transitions.*
@@ -398,7 +417,7 @@ run_on_whole_values -> run_replicated
 write_whole -> write_replicated
 whole_weight -> replicated_weight
 kWhole -> kFullBlock
-whole -> unsharded                      | convolution.* cut_call.* foreach.* nll.* norms.* running_statistics.* softmax.* factories.* local_views.* parallelize_module.* replication_check.* run_decided.* sharded_impl.* smoothed_loss.* special_ops.* sample_ops.*
+whole -> unsharded                      | convolution.* cut_call.* foreach.* nll.* norms.* running_statistics.* softmax.* factories.* local_views.* local_kernel.* parallelize_module.* replication_check.* run_decided.* sharded_impl.* smoothed_loss.* special_ops.* sample_ops.*
 whole_sum -> sum_over_mesh
 whole_on -> unsharded_on
 WholeGroup -> ReadyGroup
@@ -498,7 +517,7 @@ PlainDraws -> UnshardedRandom
 kPlainRandomKey -> kUnshardedRandomKey
 register_plain_random -> register_unsharded_random
 plain_kernel -> unsharded_kernel        | plain.*
-plain_ -> unsharded_                    | plain.*
+plain_ -> unsharded_                    | plain.* random_call.*
 
 # 32. Offsets of random numbers.
 Draw -> RandomOffset
@@ -614,13 +633,13 @@ def matches(pattern, path):
     if parts[0] == "tests":
         return pattern == "tests/"
     if pattern.endswith("/"):
-        return pattern[:-1] in parts[:-1]
+        return pattern[:-1] in parts[:-1] or any(
+            matches(p, path) for p in FOLDERS.get(pattern, ()))
     if "/" in pattern:
         return fnmatch.fnmatch("/" + path, "*/" + pattern)
-    names = [pattern]
     stem, dot, suffix = pattern.partition(".")
-    if stem in FILES:
-        names.append(FILES[stem] + dot + suffix)
+    names = [name + dot + suffix
+             for name in (stem, *FILES.get(stem, "").split())]
     return any(fnmatch.fnmatch(parts[-1], name) for name in names)
 
 

@@ -49,6 +49,12 @@ class RenameWordsTest(unittest.TestCase):
                          "int group_rank;")
         self.assertEqual(self.renamed("Piece p;", "src/layout/cut.h"), "Piece p;")
 
+    def test_files_and_folders_that_were_split(self):
+        for path in ("src/comm/call/call.h", "src/comm/process_ranks.cpp"):
+            self.assertEqual(self.renamed("int place;", path), "int group_rank;")
+        for path in ("src/comm/pull.h", "src/comm/direct.h"):
+            self.assertEqual(self.renamed("int pulls;", path), "int reads;")
+
     def test_tests_only_where_a_row_names_them(self):
         self.assertEqual(self.renamed("int place;", "tests/engine/a.cpp"),
                          "int place;")
