@@ -50,10 +50,10 @@ int fail(const std::string& where, const std::string& what, int exit_code) {
 int exec_command(
     const CommandRow& row, const std::vector<std::string>& arguments) {
   const std::string path = program_beside(row.executable);
-  std::vector<std::string> words = {"tessera"};
-  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> argv = {"tessera"};
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
   // A row whose command is nowhere would start this executable forever.
-  const int error = path == own_path() ? ENOSYS : exec_program(path, words);
+  const int error = path == own_path() ? ENOSYS : exec_program(path, argv);
   return fail(
       std::string("tessera ") + row.name,
       "cannot start " + path + ": " + std::strerror(error) +

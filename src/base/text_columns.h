@@ -94,9 +94,9 @@ inline std::string wrap_lines(std::string_view text, int width, int indent) {
     std::string_view line = text.substr(0, end);
     std::string margin;
     while (columns(line) + columns(margin) > width) {
-      const LineEnd cut = find_line_end(line, width - columns(margin));
-      result += margin + std::string(line.substr(0, cut.length)) + "\n";
-      line.remove_prefix(cut.next);
+      const LineEnd line_end = find_line_end(line, width - columns(margin));
+      result += margin + std::string(line.substr(0, line_end.length)) + "\n";
+      line.remove_prefix(line_end.next);
       margin = repeat(" ", indent);
     }
     result += margin + std::string(line) + (end < text.size() ? "\n" : "");

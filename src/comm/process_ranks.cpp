@@ -103,14 +103,14 @@ class InnerTransport final : public Transport {
       const std::vector<int64_t>& ranks, const std::string& key) override {
     return outer_.join(ranks, "world " + std::to_string(world_) + ", " + key);
   }
-  void tell(const std::vector<int64_t>& ranks, const PeerEvent& what) noexcept
+  void notify(const std::vector<int64_t>& ranks, const PeerEvent& what) noexcept
       override {
     PeerEvent mine = what;
     mine.world = world_;
-    outer_.tell(ranks, mine);
+    outer_.notify(ranks, mine);
   }
-  std::vector<PeerEvent> news(uint64_t /*world*/) override {
-    return outer_.news(world_);
+  std::vector<PeerEvent> poll_events(uint64_t /*world*/) override {
+    return outer_.poll_events(world_);
   }
 
  private:

@@ -196,14 +196,14 @@ std::optional<MeshDim> take_innermost(MeshDim& dim, int64_t size) {
 MeshShape MeshShape::unflatten(
     int64_t dim, const std::vector<int64_t>& sizes,
     const std::vector<std::string>& names) const {
-  const int64_t whole_size = size(dim);
+  const int64_t full_size = size(dim);
   const bool positive = std::all_of(
       sizes.begin(), sizes.end(), [](int64_t size) { return size >= 1; });
   TORCH_CHECK_VALUE(
-      positive && detail::checked_product(sizes) == whole_size,
+      positive && detail::checked_product(sizes) == full_size,
       "MeshShape::unflatten: the product of sizes [", base::join(sizes, ", "),
       "] must be the size of dim ", dim, " of ", to_string(*this), ", ",
-      whole_size);
+      full_size);
   const auto at = static_cast<size_t>(dim);
   TORCH_CHECK_VALUE(
       names.size() == (names_.empty() && ndim() > 1 ? 0 : sizes.size()) ||

@@ -149,7 +149,7 @@ std::string describe_group(const std::vector<int64_t>& ranks) {
 
 std::ostream& operator<<(std::ostream& out, const CallSite& site) {
   return out << name_of(site.kind) << " on " << describe_group(site.group)
-             << ", rank " << site.group[static_cast<size_t>(site.place)];
+             << ", rank " << site.group[static_cast<size_t>(site.group_rank)];
 }
 
 CollectiveFingerprint fingerprint_of(

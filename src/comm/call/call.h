@@ -116,7 +116,7 @@ using Calls = std::vector<const CollectiveCall*>;
 struct CallSite {
   CallKind kind;
   const std::vector<int64_t>& group;  // global ranks
-  int64_t place;                      // of the caller in it
+  int64_t group_rank;                 // of the caller in it
 
   int64_t size() const { return static_cast<int64_t>(group.size()); }
 };

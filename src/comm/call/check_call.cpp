@@ -168,7 +168,7 @@ void check_pair(const CollectiveCall& call, const CallSite& where) {
 }  // namespace
 
 void check_call(CollectiveCall& call, const CallSite& where) {
-  const int64_t rank = where.place;
+  const int64_t rank = where.group_rank;
   const int64_t size = where.size();
   if (call.kind == CallKind::kBarrier) {
     return;

@@ -17,8 +17,9 @@ namespace {
 // threads write no common cache line.
 constexpr int64_t kSliceAlignment = 64;
 
-int64_t before(const std::vector<int64_t>& counts, int64_t place) {
-  return std::accumulate(counts.begin(), counts.begin() + place, int64_t{0});
+int64_t before(const std::vector<int64_t>& counts, int64_t group_rank) {
+  return std::accumulate(
+      counts.begin(), counts.begin() + group_rank, int64_t{0});
 }
 
 // The same memory as bytes, whatever the dtype.

@@ -18,8 +18,8 @@ int64_t numel_of(const at::Tensor& tensor) {
 }
 
 // What counts send to other ranks than this one.
-int64_t elsewhere(const std::vector<int64_t>& counts, int64_t place) {
-  return c10::sum_integers(counts) - counts[static_cast<size_t>(place)];
+int64_t elsewhere(const std::vector<int64_t>& counts, int64_t group_rank) {
+  return c10::sum_integers(counts) - counts[static_cast<size_t>(group_rank)];
 }
 
 // The mesh dims along which the ranks of a group differ; none where a rank is
@@ -106,14 +106,16 @@ int64_t elements_moved(
     case CallKind::kAllToAll:
       return larger_shard ? once
                           : std::max(
-                                elsewhere(call.input_counts, site.place),
-                                elsewhere(call.output_counts, site.place));
+                                elsewhere(call.input_counts, site.group_rank),
+                                elsewhere(call.output_counts, site.group_rank));
     case CallKind::kScatter:
-      return site.place == call.peer ? elsewhere(call.input_counts, site.place)
-                                     : numel_of(call.output);
+      return site.group_rank == call.peer
+                 ? elsewhere(call.input_counts, site.group_rank)
+                 : numel_of(call.output);
     case CallKind::kGather:
-      return site.place == call.peer ? elsewhere(call.output_counts, site.place)
-                                     : numel_of(call.input);
+      return site.group_rank == call.peer
+                 ? elsewhere(call.output_counts, site.group_rank)
+                 : numel_of(call.input);
     case CallKind::kBroadcast:
     case CallKind::kSend:
     case CallKind::kRecv:

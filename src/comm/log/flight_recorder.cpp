@@ -113,13 +113,13 @@ microseconds time_between(Ticks from, Ticks to) {
 }  // namespace
 
 FlightGroup& FlightRecorder::group(
-    const std::vector<int64_t>& ranks, int64_t place) {
+    const std::vector<int64_t>& ranks, int64_t group_rank) {
   const Lock lock(mutex_);
   std::unique_ptr<FlightGroup>& group = groups_[ranks];
   if (group == nullptr) {
     group = std::make_unique<FlightGroup>();
     group->ranks = ranks;
-    group->rank = ranks[static_cast<size_t>(place)];
+    group->rank = ranks[static_cast<size_t>(group_rank)];
   }
   return *group;
 }

@@ -40,7 +40,7 @@ class FlightRecorder {
   static constexpr int64_t kCapacity = 256;
 
   /// Returns the group with these ranks, which lives as long as this.
-  FlightGroup& group(const std::vector<int64_t>& ranks, int64_t place);
+  FlightGroup& group(const std::vector<int64_t>& ranks, int64_t group_rank);
   /// The group has been rebuilt: it counts from 0, and may fail again.
   void renew(const std::vector<int64_t>& ranks);
 

@@ -19,8 +19,8 @@ void ByteEncoder::text(const char* /*name*/, const std::string& value) {
 }
 
 void ByteEncoder::choice(
-    const char* name, uint8_t code, const EnumCodec& choices) {
-  choice_name(name, code, choices);
+    const char* name, uint8_t code, const EnumCodec& codec) {
+  choice_name(name, code, codec);
   out_.u8(code);
 }
 
@@ -30,7 +30,8 @@ void ByteEncoder::count(const char* /*name*/, size_t elements) {
 
 void Decoder::fail(const std::string& problem) const {
   TORCH_CHECK_VALUE(
-      false, "deserialize ", name_of(kind_), ": ", problem, "; at ", place());
+      false, "deserialize ", name_of(kind_), ": ", problem, "; at ",
+      location());
 }
 
 namespace {
@@ -46,9 +47,9 @@ class ByteDecoder final : public Decoder {
   }
   std::string text(const char* /*name*/) override { return in_.string(); }
 
-  uint8_t choice(const char* name, const EnumCodec& choices) override {
+  uint8_t choice(const char* name, const EnumCodec& codec) override {
     const uint8_t code = in_.u8();
-    if (code >= choices.count || choices.name(code).empty()) {
+    if (code >= codec.count || codec.name(code).empty()) {
       fail(c10::str(static_cast<int>(code), " is no code of ", name));
     }
     return code;
@@ -58,7 +59,7 @@ class ByteDecoder final : public Decoder {
     return in_.count(least_bytes);
   }
   void finish() override { in_.finish(); }
-  std::string place() const override {
+  std::string location() const override {
     return c10::str("byte ", in_.at(), " of the payload");
   }
 

@@ -45,8 +45,8 @@ std::optional<std::string> unescape(std::string_view text) {
 }  // namespace
 
 std::string choice_name(
-    const char* name, uint8_t code, const EnumCodec& choices) {
-  std::string word = code < choices.count ? choices.name(code) : std::string();
+    const char* name, uint8_t code, const EnumCodec& codec) {
+  std::string word = code < codec.count ? codec.name(code) : std::string();
   TORCH_CHECK_VALUE(
       !word.empty(), "serialize: ", static_cast<int>(code), " is no code of ",
       name);
@@ -73,8 +73,8 @@ void TextEncoder::text(const char* name, const std::string& value) {
 }
 
 void TextEncoder::choice(
-    const char* name, uint8_t code, const EnumCodec& choices) {
-  line(name, choice_name(name, code, choices));
+    const char* name, uint8_t code, const EnumCodec& codec) {
+  line(name, choice_name(name, code, codec));
 }
 
 void TextEncoder::count(const char* name, size_t elements) {
@@ -156,10 +156,10 @@ std::string TextDecoder::text(const char* name) {
   return *std::move(result);
 }
 
-uint8_t TextDecoder::choice(const char* name, const EnumCodec& choices) {
+uint8_t TextDecoder::choice(const char* name, const EnumCodec& codec) {
   const std::string_view value = take_value(name);
-  for (uint8_t code = 0; code < choices.count; ++code) {
-    if (!value.empty() && choices.name(code) == value) {
+  for (uint8_t code = 0; code < codec.count; ++code) {
+    if (!value.empty() && codec.name(code) == value) {
       return code;
     }
   }
@@ -184,7 +184,7 @@ void TextDecoder::finish() {
   }
 }
 
-std::string TextDecoder::place() const {
+std::string TextDecoder::location() const {
   return c10::str("line ", line_);
 }
 

@@ -7,8 +7,7 @@
 namespace tessera::sharded_tensor::format {
 
 /// Returns the word of a code; throws for one that means nothing.
-std::string choice_name(
-    const char* name, uint8_t code, const EnumCodec& choices);
+std::string choice_name(const char* name, uint8_t code, const EnumCodec& codec);
 
 class TextEncoder final : public Encoder {
  public:
@@ -16,8 +15,7 @@ class TextEncoder final : public Encoder {
   void number(const char* name, int64_t value) override;
   void numbers(const char* name, const std::vector<int64_t>& values) override;
   void text(const char* name, const std::string& value) override;
-  void choice(
-      const char* name, uint8_t code, const EnumCodec& choices) override;
+  void choice(const char* name, uint8_t code, const EnumCodec& codec) override;
   void count(const char* name, size_t elements) override;
   std::string take() { return std::move(out_); }
 
@@ -32,10 +30,10 @@ class TextDecoder final : public Decoder {
   int64_t number(const char* name) override;
   std::vector<int64_t> numbers(const char* name) override;
   std::string text(const char* name) override;
-  uint8_t choice(const char* name, const EnumCodec& choices) override;
+  uint8_t choice(const char* name, const EnumCodec& codec) override;
   size_t count(const char* name, size_t least_bytes) override;
   void finish() override;
-  std::string place() const override;
+  std::string location() const override;
 
  private:
   std::string_view take_line();

@@ -118,10 +118,10 @@ struct ToLocalBackward final : torch::autograd::Node {
 // was asked for. Where the source is Partial, every addend has the gradient of
 // the sum: a whole gradient stays whole.
 struct RedistributeBackward final : torch::autograd::Node {
-  RedistributeBackward(SpecPtr from, DeviceMesh to, c10::ScalarType wire)
+  RedistributeBackward(SpecPtr from, DeviceMesh to, c10::ScalarType sent_dtype)
       : source(std::move(from)),
         mesh(std::move(to)),
-        dtype(wire),
+        dtype(sent_dtype),
         name("gradient of " + detail::CallCause::current()->name()) {}
   variable_list apply(variable_list&& gradients) override {
     if (!gradients[0].defined()) {
@@ -290,7 +290,7 @@ void check_world(const DTensorSpec& source, const DeviceMesh& mesh) {
 }
 
 // Moves the shard below autograd.
-at::Tensor moved(
+at::Tensor redistribute_local(
     const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements, const RedistributeOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below;
@@ -315,7 +315,7 @@ at::Tensor moved(
   }
   detail::MovingShard moving = detail::start(*plan, local);
   const bool waits = !options.async || to_other_devices;
-  at::Tensor shard = waits ? moving.settle() : moving.shard();
+  at::Tensor shard = waits ? moving.wait() : moving.shard();
   if (to_other_devices) {
     shard = shard.to(c10::Device(mesh.device_type()));
   }
@@ -323,7 +323,7 @@ at::Tensor moved(
     shard = shard.clone();
   }
   at::Tensor result = detail::wrap(shard, plan->target);
-  if (!waits && !moving.is_settled()) {
+  if (!waits && !moving.is_complete()) {
     detail::meta_nowait(result).pending =
         std::make_shared<detail::PendingPlan>(plan, std::move(moving));
   }
@@ -336,8 +336,9 @@ at::Tensor redistributed(
     const Placements& placements, const RedistributeOptions& options) {
   const bool same = placements == spec_of(tensor).placements() &&
                     !options.forward_dtype && &mesh == &spec_of(tensor).mesh();
-  at::Tensor result = same ? detail::wrap_shared(tensor)
-                           : moved(tensor, mesh, placements, options);
+  at::Tensor result =
+      same ? detail::wrap_shared(tensor)
+           : redistribute_local(tensor, mesh, placements, options);
   const SpecPtr& source = detail::meta_nowait(tensor).spec;
   record<RedistributeBackward>(
       result, tensor, source, mesh,

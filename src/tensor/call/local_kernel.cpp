@@ -7,9 +7,9 @@ namespace {
 // Of (4, 6) over 4 ranks a shard is (1, 6): its first dim is no dim of one
 // index.
 bool has_dim_split_to_one(
-    const std::vector<int64_t>& whole, const std::vector<int64_t>& shard) {
-  for (size_t d = 0; d < whole.size(); ++d) {
-    if (shard[d] == 1 && whole[d] != 1) {
+    const std::vector<int64_t>& unsharded, const std::vector<int64_t>& shard) {
+  for (size_t d = 0; d < unsharded.size(); ++d) {
+    if (shard[d] == 1 && unsharded[d] != 1) {
       return true;
     }
   }

@@ -78,13 +78,13 @@ void MoveList::back(
 std::vector<Move> moves_of(
     const OpCall& call, const OpTraits& traits, const Decision& decision) {
   MoveList list;
-  if (decision.way == Strategy::kCustomKernel) {
+  if (decision.strategy == Strategy::kCustomKernel) {
     if (traits.custom_kernel_moves != nullptr) {
       traits.custom_kernel_moves(call, list);
     }
     return list.moves();
   }
-  if (decision.way == Strategy::kDecomposed) {
+  if (decision.strategy == Strategy::kDecomposed) {
     return {};  // its calls are decided one by one
   }
   for (const OperandPlan& plan : decision.operands) {

@@ -10,7 +10,7 @@ void find_kernels(const c10::OperatorHandle& op, OpTraits& traits) {
   traits.decomposition = find_decomposition(op.operator_name());
   find_custom_kernel(op.operator_name(), traits);
   if (traits.is_random) {
-    traits.special = random_kernel(op);
+    traits.custom_kernel = random_kernel(op);
     traits.custom_kernel_moves = random_moves(op);
     traits.draws_by_itself = draws_by_itself;
     traits.random_placements = random_placements;

@@ -62,7 +62,7 @@ class CallKey {
   bool has_variable() const { return variable_; }
   /// Its low bits depend on all words.
   uint64_t hash() const { return hash_ ^ hash_ >> 32; }
-  c10::ArrayRef<uint64_t> words() const { return words_; }
+  c10::ArrayRef<uint64_t> key_data() const { return key_data_; }
   /// Returns the specs behind the addresses.
   std::vector<SpecPtr> specs(const OpCall& call) const;
 
@@ -75,7 +75,7 @@ class CallKey {
       std::is_same_v<T, at::ITensorListRef>;
 
   void add(uint64_t word) {
-    words_.push_back(word);
+    key_data_.push_back(word);
     hash_ = (hash_ + word) * 0x9e3779b97f4a7c15ULL;
   }
   void add_tensor(const at::Tensor& t) {
@@ -155,7 +155,7 @@ class CallKey {
     }
   }
 
-  c10::SmallVector<uint64_t, 24> words_;
+  c10::SmallVector<uint64_t, 24> key_data_;
   uint64_t hash_ = 0x51ed270b;
   bool complete_ = true;
   bool simple_ = true;

@@ -51,11 +51,11 @@ struct ShardedMeta final : c10::BackendMeta {
   /// Every call ends in one of these: it is compiled with the hot path.
   ~ShardedMeta() override;
   static void* operator new(size_t) {
-    return ThreadState::here().spare.metas.take();
+    return ThreadState::here().pools.metas.take();
   }
   static void* operator new(size_t, void* place) { return place; }
   static void operator delete(void* block) {
-    ThreadState::here().spare.metas.give(block);
+    ThreadState::here().pools.metas.give(block);
   }
   static void operator delete(void*, void*) {}
 
@@ -117,10 +117,10 @@ inline c10::DispatchKeySet inference_keys(c10::DispatchKeySet keys) {
 class ShardedImpl final : public c10::TensorImpl {
  public:
   static void* operator new(size_t) {
-    return ThreadState::here().spare.wrappers.take();
+    return ThreadState::here().pools.wrappers.take();
   }
   static void operator delete(void* memory) {
-    ThreadState::here().spare.wrappers.give(memory);
+    ThreadState::here().pools.wrappers.give(memory);
   }
 
   // Has keys and dtype, and neither shape nor meta. A tensor of inference mode
@@ -128,16 +128,16 @@ class ShardedImpl final : public c10::TensorImpl {
   // and dropped.
   ShardedImpl(
       c10::DispatchKeySet keys, caffe2::TypeMeta dtype, c10::Device device,
-      WrapperPools& spare)
+      WrapperPools& pools)
       : TensorImpl(
-            VIEW, std::move(spare.storage), inference_keys(keys), dtype) {
-    spare.storage = std::move(storage_);
+            VIEW, std::move(pools.storage), inference_keys(keys), dtype) {
+    pools.storage = std::move(storage_);
     device_opt_ = device;
   }
   // Has all that wrappers share, the shape too.
   ShardedImpl(
-      const ShardedImpl& like, int64_t storage_offset, WrapperPools& spare)
-      : ShardedImpl(like.key_set_, like.data_type_, *like.device_opt_, spare) {
+      const ShardedImpl& like, int64_t storage_offset, WrapperPools& pools)
+      : ShardedImpl(like.key_set_, like.data_type_, *like.device_opt_, pools) {
     copy_shape(like, storage_offset);
   }
   ShardedImpl(const ShardedImpl&) = delete;
@@ -146,7 +146,7 @@ class ShardedImpl final : public c10::TensorImpl {
     if (extra_meta_ && !extra_meta_->symbolic_shape_meta_ &&
         extra_meta_->custom_storage_error_msg_) {
       forget_tensor(*extra_meta_);
-      ThreadState::here().spare.texts.give(extra_meta_.release());
+      ThreadState::here().pools.texts.give(extra_meta_.release());
     }
   }
 
@@ -159,8 +159,8 @@ class ShardedImpl final : public c10::TensorImpl {
   void forget_use() { key_set_ = key_set_.remove(kUseKey); }
 
   [[gnu::always_inline]] void set_meta(
-      c10::intrusive_ptr<ShardedMeta> meta, WrapperPools& spare) {
-    extra_meta_.reset(spare.texts.take());
+      c10::intrusive_ptr<ShardedMeta> meta, WrapperPools& pools) {
+    extra_meta_.reset(pools.texts.take());
     extra_meta_->backend_meta_ = std::move(meta);
     storage_access_should_throw_ = true;
   }

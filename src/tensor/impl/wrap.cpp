@@ -50,7 +50,7 @@ c10::intrusive_ptr<ShardedImpl> make_impl(
     const at::Tensor& local, const DTensorSpec& spec) {
   auto impl = c10::make_intrusive<ShardedImpl>(
       backend_keys(local), local.dtype(), local.device(),
-      ThreadState::here().spare);
+      ThreadState::here().pools);
   take_shape(impl.get(), local, spec);
   impl->_set_conj(local.is_conj());
   impl->_set_neg(local.is_neg());
@@ -68,20 +68,21 @@ c10::VariableVersion version_of(const ShardedMeta& meta) {
 
 // `offset` is that in the global strides; a whole shard has its own.
 at::Tensor make_from_template(
-    at::Tensor&& local, const WrapperTemplate& form, int64_t offset,
+    at::Tensor&& local, const WrapperTemplate& wrapper_template, int64_t offset,
     bool inference, c10::intrusive_ptr<ShardedMeta> base) {
-  WrapperPools& spare = ThreadState::here().spare;
+  WrapperPools& pools = ThreadState::here().pools;
   const c10::TensorImpl* shard = local.unsafeGetTensorImpl();
   auto impl = c10::make_intrusive<ShardedImpl>(
-      static_cast<const ShardedImpl&>(form.like()),
-      form.is_unsharded() ? shard->storage_offset() : offset, spare);
+      static_cast<const ShardedImpl&>(wrapper_template.like()),
+      wrapper_template.is_unsharded() ? shard->storage_offset() : offset,
+      pools);
   if (!inference) [[likely]] {
     impl->become_normal(version_of(local));
   }
   impl->set_meta(
       c10::make_intrusive<ShardedMeta>(
-          std::move(local), form.spec(), nullptr, std::move(base)),
-      spare);
+          std::move(local), wrapper_template.spec(), nullptr, std::move(base)),
+      pools);
   return at::Tensor(std::move(impl));
 }
 
@@ -102,18 +103,20 @@ WrapperTemplate::WrapperTemplate(
       keys_(inference_keys(local.key_set())),
       dtype_(local.dtype()),
       device_(local.device()),
-      whole_(spec_->is_replicated() && spec_->has_shard()),
+      unsharded_(spec_->is_replicated() && spec_->has_shard()),
       start_(start) {}
 
 // As of plain tensors, fresh results of inference mode are inference tensors,
 // which the shard knows, and views are what their source is.
-at::Tensor wrap(at::Tensor&& local, const WrapperTemplate& form) {
+at::Tensor wrap(at::Tensor&& local, const WrapperTemplate& wrapper_template) {
   const bool inference = local.is_inference();
-  return make_from_template(std::move(local), form, 0, inference, {});
+  return make_from_template(
+      std::move(local), wrapper_template, 0, inference, {});
 }
 
 at::Tensor wrap_view(
-    at::Tensor&& local, const WrapperTemplate& form, const at::Tensor& source) {
+    at::Tensor&& local, const WrapperTemplate& wrapper_template,
+    const at::Tensor& source) {
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   share_version(local, *meta);
@@ -123,9 +126,10 @@ at::Tensor wrap_view(
   }
   constexpr auto offset = ShardedImpl::storage_offset_of();
   at::Tensor view = make_from_template(
-      std::move(local), form,
+      std::move(local), wrapper_template,
       offset_of_view(
-          form.start(), source.unsafeGetTensorImpl()->*offset, form.like()),
+          wrapper_template.start(), source.unsafeGetTensorImpl()->*offset,
+          wrapper_template.like()),
       source.is_inference(), meta->base ? meta->base : std::move(meta));
   if (use) [[unlikely]] {
     take_use(view, use);
@@ -146,17 +150,17 @@ at::Tensor make_wrapper(c10::intrusive_ptr<ShardedMeta> meta) {
   if (!c10::InferenceMode::is_enabled()) {
     impl->become_normal(version_of(*meta));
   }
-  impl->set_meta(std::move(meta), ThreadState::here().spare);
+  impl->set_meta(std::move(meta), ThreadState::here().pools);
   return at::Tensor(std::move(impl));
 }
 
 at::Tensor wrap_shared(const at::Tensor& t) {
-  WrapperPools& spare = ThreadState::here().spare;
+  WrapperPools& pools = ThreadState::here().pools;
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       t.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   const auto* like = as_sharded_impl(t.unsafeGetTensorImpl());
   auto impl = like != nullptr ? c10::make_intrusive<ShardedImpl>(
-                                    *like, like->storage_offset(), spare)
+                                    *like, like->storage_offset(), pools)
                               : make_impl(meta->local, *meta->spec);
   if (like == nullptr) {
     impl->set_storage_offset(t.storage_offset());
@@ -165,7 +169,7 @@ at::Tensor wrap_shared(const at::Tensor& t) {
   if (!t.is_inference()) {
     impl->become_normal(version_of(*meta));
   }
-  impl->set_meta(std::move(meta), spare);
+  impl->set_meta(std::move(meta), pools);
   return at::Tensor(std::move(impl));
 }
 

@@ -49,14 +49,14 @@ class WrapperTemplate {
                keys_ &&
            shard->dtype() == dtype_ && shard->device() == device_ &&
            are_equal(shard->sizes(), sizes_) &&
-           (!whole_ || are_equal(shard->strides(), strides_));
+           (!unsharded_ || are_equal(shard->strides(), strides_));
   }
 
   const SpecPtr& spec() const { return spec_; }
   /// A wrapper without a meta.
   const c10::TensorImpl& like() const { return *like_; }
   /// Tells whether the shard is the whole: its offset is that of the tensor.
-  bool is_unsharded() const { return whole_; }
+  bool is_unsharded() const { return unsharded_; }
   const ViewStart& start() const { return start_; }
 
  private:
@@ -79,7 +79,7 @@ class WrapperTemplate {
   c10::DispatchKeySet keys_;              // of the shard, without autograd's
   caffe2::TypeMeta dtype_;
   c10::Device device_{c10::kCPU};
-  bool whole_ = false;
+  bool unsharded_ = false;
   ViewStart start_;
 };
 
@@ -106,10 +106,11 @@ at::Tensor wrap_shared(const at::Tensor& t);
 void install(const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec);
 
 /// Makes a sharded tensor of a shard that fits a form.
-at::Tensor wrap(at::Tensor&& local, const WrapperTemplate& form);
+at::Tensor wrap(at::Tensor&& local, const WrapperTemplate& wrapper_template);
 /// Makes a view of `source` of a view of its shard that fits a form.
 at::Tensor wrap_view(
-    at::Tensor&& local, const WrapperTemplate& form, const at::Tensor& source);
+    at::Tensor&& local, const WrapperTemplate& wrapper_template,
+    const at::Tensor& source);
 
 /// Gives a view that was not made of a form the storage offset that it has in
 /// the memory of its source.

@@ -36,10 +36,10 @@ at::Tensor redistribute_value(
     const Placements& target) {
   at::Tensor value = redistribute_shard(local, spec, target);
   const bool own_memory = !value.is_same(local);
-  const bool whole = value.sizes() == at::IntArrayRef(spec.shape());
+  const bool unsharded = value.sizes() == at::IntArrayRef(spec.shape());
   const std::vector<int64_t> strides =
-      whole ? spec.strides()
-            : dense_strides(value.sizes(), spec.shape(), spec.strides());
+      unsharded ? spec.strides()
+                : dense_strides(value.sizes(), spec.shape(), spec.strides());
   if (own_memory && value.strides() == at::IntArrayRef(strides)) {
     return value;
   }

@@ -46,7 +46,7 @@ struct TransportParts {
   StorePtr store;         // may be missing beside a ReadyGroup
   GlooDevices devices;    // of Gloo groups; empty: those of `interface`
   std::string interface;  // "": loopback
-  std::optional<ReadyGroup> whole;
+  std::optional<ReadyGroup> ready;
   // How long this process, which serves the store, stays for the others.
   std::chrono::milliseconds stays = std::chrono::milliseconds(0);
 };
@@ -57,13 +57,13 @@ class C10dTransport final : public Transport {
  public:
   explicit C10dTransport(TransportParts parts) : parts_(std::move(parts)) {
     if (parts_.store) {
-      news_.emplace(parts_.store, parts_.rank, parts_.size);
+      events_.emplace(parts_.store, parts_.rank, parts_.size);
     }
   }
 
   ~C10dTransport() override {
-    if (news_) {
-      news_->mark_dead();
+    if (events_) {
+      events_->mark_dead();
       stay();
     }
   }
@@ -76,9 +76,9 @@ class C10dTransport final : public Transport {
       const std::vector<int64_t>& ranks, const std::string& key) override {
     const bool all = std::is_sorted(ranks.begin(), ranks.end()) &&
                      static_cast<int64_t>(ranks.size()) == parts_.size;
-    if (all && parts_.whole) {
+    if (all && parts_.ready) {
       return make_backend_channel(
-          parts_.whole->backend, parts_.whole->device, parts_.whole->owner,
+          parts_.ready->backend, parts_.ready->device, parts_.ready->owner,
           parts_.store ? gloo_channel(ranks, key) : nullptr);
     }
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -92,12 +92,12 @@ class C10dTransport final : public Transport {
   void notify(
       const std::vector<int64_t>& /*ranks*/,
       const PeerEvent& event) noexcept override {
-    if (news_) {
-      news_->notify(event);
+    if (events_) {
+      events_->notify(event);
     }
   }
   std::vector<PeerEvent> poll_events(uint64_t world) override {
-    return news_ ? news_->poll_events(world) : std::vector<PeerEvent>();
+    return events_ ? events_->poll_events(world) : std::vector<PeerEvent>();
   }
 
  private:
@@ -106,7 +106,7 @@ class C10dTransport final : public Transport {
     const auto limit = std::chrono::steady_clock::now() + parts_.stays;
     try {
       while (std::chrono::steady_clock::now() < limit &&
-             !news_->others_are_dead()) {
+             !events_->others_are_dead()) {
         std::this_thread::sleep_for(kJoinPollInterval);
       }
     } catch (...) {
@@ -127,7 +127,7 @@ class C10dTransport final : public Transport {
   }
 
   TransportParts parts_;
-  std::optional<StoreEvents> news_;
+  std::optional<StoreEvents> events_;
 };
 
 // A connection of our own to the group's store: a wait of the program in its
@@ -219,7 +219,7 @@ std::unique_ptr<Transport> open_gloo_transport(
       .store = open_job_store(point, launch, deadline),
       .devices = {},
       .interface = std::move(interface),
-      .whole = {},
+      .ready = {},
       .stays = point.serves ? deadline : std::chrono::milliseconds(0)});
 }
 
@@ -231,13 +231,13 @@ std::unique_ptr<Transport> open_group_transport(const GroupPtr& group) {
       .store = store_beside(*group),
       .devices = {},
       .interface = {},
-      .whole = {}};
+      .ready = {}};
   for (const char* name : {"TESSERA_INTERFACE", "GLOO_SOCKET_IFNAME"}) {
     if (parts.interface.empty()) {
       parts.interface = environment(name);
     }
   }
-  parts.whole = ready_group(*group, parts.store.defined());
+  parts.ready = ready_group(*group, parts.store.defined());
   parts.devices = devices_of(*group);
   return std::make_unique<C10dTransport>(std::move(parts));
 }

@@ -206,61 +206,61 @@ class MpiChannel final : public Channel {
   TransferPtr all_gather(
       const void* input, void* output,
       const std::vector<int64_t>& counts) override {
-    auto transit = begin();
+    auto transfer = begin();
     const auto to = runs(static_cast<char*>(output), counts);
     for (size_t r : others()) {
-      transit->receive(to[r], counts[r], ranks_[r]);
+      transfer->receive(to[r], counts[r], ranks_[r]);
     }
     for (size_t r : others()) {
-      transit->send(input, counts[group_rank_], ranks_[r]);
+      transfer->send(input, counts[group_rank_], ranks_[r]);
     }
     copy(to[group_rank_], input, counts[group_rank_]);
-    return transit;
+    return transfer;
   }
 
   // The own run is copied while the others fetch theirs.
   TransferPtr all_to_all(
       const void* input, const std::vector<int64_t>& sent, void* output,
       const std::vector<int64_t>& received) override {
-    auto transit = begin();
+    auto transfer = begin();
     const auto from = runs(static_cast<const char*>(input), sent);
     const auto to = runs(static_cast<char*>(output), received);
     for (size_t r : others()) {
-      transit->receive(to[r], received[r], ranks_[r]);
+      transfer->receive(to[r], received[r], ranks_[r]);
     }
     for (size_t r : others()) {
-      transit->send(from[r], sent[r], ranks_[r]);
+      transfer->send(from[r], sent[r], ranks_[r]);
     }
     copy(to[group_rank_], from[group_rank_], received[group_rank_]);
-    return transit;
+    return transfer;
   }
 
   // Along a binary tree would need relays; direct messages keep the root busy
   // but never wait for a third rank.
   TransferPtr broadcast(void* data, int64_t bytes, int64_t root) override {
-    auto transit = begin();
+    auto transfer = begin();
     if (static_cast<size_t>(root) != group_rank_) {
-      transit->receive(data, bytes, ranks_[static_cast<size_t>(root)]);
-      return transit;
+      transfer->receive(data, bytes, ranks_[static_cast<size_t>(root)]);
+      return transfer;
     }
     for (size_t r : others()) {
-      transit->send(data, bytes, ranks_[r]);
+      transfer->send(data, bytes, ranks_[r]);
     }
-    return transit;
+    return transfer;
   }
 
   TransferPtr send(
       const void* data, int64_t bytes, int64_t group_rank,
       int64_t tag) override {
-    auto transit = begin(tag);
-    transit->send(data, bytes, ranks_[static_cast<size_t>(group_rank)]);
-    return transit;
+    auto transfer = begin(tag);
+    transfer->send(data, bytes, ranks_[static_cast<size_t>(group_rank)]);
+    return transfer;
   }
   TransferPtr receive(
       void* data, int64_t bytes, int64_t group_rank, int64_t tag) override {
-    auto transit = begin(tag);
-    transit->receive(data, bytes, ranks_[static_cast<size_t>(group_rank)]);
-    return transit;
+    auto transfer = begin(tag);
+    transfer->receive(data, bytes, ranks_[static_cast<size_t>(group_rank)]);
+    return transfer;
   }
   void close() noexcept override {}
 
@@ -415,7 +415,7 @@ class MpiTransport final : public Transport {
       const int code =
           MPI_Iprobe(MPI_ANY_SOURCE, kEventTag, control_, &waiting, &status);
       if (code != MPI_SUCCESS) {
-        if (!dead_.look(control_)) {
+        if (!dead_.poll(control_)) {
           check(code, "MPI_Iprobe");
         }
         failed_ = true;

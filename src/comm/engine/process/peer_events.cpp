@@ -10,8 +10,8 @@ std::string to_bytes(const PeerEvent& event) {
   std::ostringstream out;
   out << event.rank << ' ' << event.world << ' ' << event.group << ' '
       << event.calls.size() << ' ';
-  for (const auto& [lane, calls] : event.calls) {
-    out << lane << ' ' << calls << ' ';
+  for (const auto& [sequence, calls] : event.calls) {
+    out << sequence << ' ' << calls << ' ';
   }
   out << event.text;
   return out.str();
@@ -20,13 +20,13 @@ std::string to_bytes(const PeerEvent& event) {
 PeerEvent event_from(const std::string& bytes) {
   std::istringstream in(bytes);
   PeerEvent event;
-  size_t lanes = 0;
-  in >> event.rank >> event.world >> event.group >> lanes;
-  for (size_t i = 0; i < lanes && in; ++i) {
-    uint64_t lane = 0;
+  size_t sequences = 0;
+  in >> event.rank >> event.world >> event.group >> sequences;
+  for (size_t i = 0; i < sequences && in; ++i) {
+    uint64_t sequence = 0;
     uint64_t calls = 0;
-    in >> lane >> calls;
-    event.calls[lane] = calls;
+    in >> sequence >> calls;
+    event.calls[sequence] = calls;
   }
   in.get();
   event.text.assign(std::istreambuf_iterator<char>(in), {});

@@ -75,11 +75,11 @@ ProcessCall::Run ProcessCall::given_to(int64_t group_rank) const {
       return all;
     case CallKind::kAllToAll:
     case CallKind::kReduceScatter:
-      return cut(data, call_.input_counts, group_rank);
+      return run_of(data, call_.input_counts, group_rank);
     case CallKind::kBroadcast:
       return from_root ? all : Run{};
     case CallKind::kScatter:
-      return from_root ? cut(data, call_.input_counts, group_rank) : Run{};
+      return from_root ? run_of(data, call_.input_counts, group_rank) : Run{};
     case CallKind::kGather:
       return group_rank == call_.peer ? all : Run{};
     case CallKind::kRecv:
@@ -98,7 +98,7 @@ ProcessCall::Run ProcessCall::taken_from(int64_t group_rank) const {
     case CallKind::kAllGather:
     case CallKind::kSplit:
     case CallKind::kAllToAll:
-      return cut(data, call_.output_counts, group_rank);
+      return run_of(data, call_.output_counts, group_rank);
     case CallKind::kAllReduce:
     case CallKind::kReduceScatter:
     case CallKind::kRecv:
@@ -109,7 +109,7 @@ ProcessCall::Run ProcessCall::taken_from(int64_t group_rank) const {
       return from_root ? all : Run{};
     case CallKind::kGather:
       return group_->group_rank == call_.peer
-                 ? cut(data, call_.output_counts, group_rank)
+                 ? run_of(data, call_.output_counts, group_rank)
                  : Run{};
     case CallKind::kSend:
     case CallKind::kBarrier:
@@ -118,7 +118,7 @@ ProcessCall::Run ProcessCall::taken_from(int64_t group_rank) const {
   return {};
 }
 
-ProcessCall::Run ProcessCall::cut(
+ProcessCall::Run ProcessCall::run_of(
     char* data, const std::vector<int64_t>& counts, int64_t group_rank) const {
   const auto width = static_cast<int64_t>(call_.sample().element_size());
   const auto end = counts.begin() + group_rank;
@@ -133,12 +133,12 @@ void ProcessCall::start_data() {
   switch (call_.kind) {
     case CallKind::kAllGather:
     case CallKind::kSplit:
-      transit_ = channel.all_gather(
+      transfer_ = channel.all_gather(
           input_of(call_.input), data_of(call_.output),
           bytes(call_.output_counts));
       return;
     case CallKind::kAllToAll:
-      transit_ = channel.all_to_all(
+      transfer_ = channel.all_to_all(
           input_of(call_.input), bytes(call_.input_counts),
           data_of(call_.output), bytes(call_.output_counts));
       return;
@@ -148,33 +148,33 @@ void ProcessCall::start_data() {
       return;
     case CallKind::kBroadcast:
       // The root's output is its input, or nothing.
-      transit_ = channel.broadcast(
+      transfer_ = channel.broadcast(
           group_rank == call_.peer ? const_cast<void*>(input_of(call_.input))
                                    : data_of(call_.output),
           size_of(call_.sample()), call_.peer);
       return;
     case CallKind::kScatter: {
       const bool root = group_rank == call_.peer;
-      transit_ = channel.all_to_all(
+      transfer_ = channel.all_to_all(
           input_of(call_.input), root ? bytes(call_.input_counts) : only(0, 0),
           data_of(call_.output), only(call_.peer, size_of(call_.output)));
       return;
     }
     case CallKind::kGather: {
       const bool root = group_rank == call_.peer;
-      transit_ = channel.all_to_all(
+      transfer_ = channel.all_to_all(
           input_of(call_.input), only(call_.peer, size_of(call_.input)),
           data_of(call_.output),
           root ? bytes(call_.output_counts) : only(0, 0));
       return;
     }
     case CallKind::kSend:
-      transit_ = channel.send(
+      transfer_ = channel.send(
           input_of(call_.input), size_of(call_.input), call_.peer,
           forward_tag());
       return;
     case CallKind::kRecv:
-      transit_ = channel.receive(
+      transfer_ = channel.receive(
           data_of(call_.output), size_of(call_.output), call_.peer,
           forward_tag());
       return;
@@ -191,14 +191,14 @@ void ProcessCall::start_reduction() {
   };
   if (call_.kind == CallKind::kAllReduce && all_reduces_at_once()) {
     const auto received = gathered(size_of(call_.input));
-    transit_ =
+    transfer_ =
         channel.all_gather(input_of(call_.input), data_of(gathered_), received);
     return;
   }
   const auto sent =
       bytes(call_.kind == CallKind::kAllReduce ? slices() : call_.input_counts);
   const auto received = gathered(sent[static_cast<size_t>(group_->group_rank)]);
-  transit_ = channel.all_to_all(
+  transfer_ = channel.all_to_all(
       input_of(call_.input), sent, data_of(gathered_), received);
 }
 
@@ -218,23 +218,24 @@ void ProcessCall::reduce(
 
 void ProcessCall::finish_data() {
   if (stage_ == Stage::kData && gathered_.defined()) {
-    const auto* addends = static_cast<const char*>(input_of(gathered_));
+    const auto* partials = static_cast<const char*>(input_of(gathered_));
     if (slices_follow()) {
-      const auto cuts = slices();
-      const int64_t mine = cuts[static_cast<size_t>(group_->group_rank)];
+      const auto runs = slices();
+      const int64_t mine = runs[static_cast<size_t>(group_->group_rank)];
       const int64_t size = bytes({mine})[0];
-      char* slice = cut(static_cast<char*>(data_of(call_.output)), cuts,
+      char* slice = run_of(
+                        static_cast<char*>(data_of(call_.output)), runs,
                         group_->group_rank)
                         .data;
-      reduce(addends, size, slice, mine);
+      reduce(partials, size, slice, mine);
       stage_ = Stage::kSlices;
-      transit_ = group_->channel->all_gather(
-          slice, data_of(call_.output), bytes(cuts));
+      transfer_ = group_->channel->all_gather(
+          slice, data_of(call_.output), bytes(runs));
       end_turn();
       return;
     }
     reduce(
-        addends, size_of(call_.output), data_of(call_.output),
+        partials, size_of(call_.output), data_of(call_.output),
         call_.output.numel());
   }
   finish();

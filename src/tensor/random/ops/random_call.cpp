@@ -168,7 +168,7 @@ void write_values(const at::Tensor& to, const at::Tensor& values) {
 }
 
 RandomOperation::RandomOperation(const OpCall& call, bool counts)
-    : counters_(call.mesh()->world().random_counters()), plain_(counters_) {
+    : counters_(call.mesh()->world().random_counters()), unsharded_(counters_) {
   counters_->push_scope(counts ? next_offset(call) : RandomOffset{});
 }
 RandomOperation::~RandomOperation() {

@@ -80,7 +80,7 @@ class RandomOperation {
 
  private:
   std::shared_ptr<RandomCounters> counters_;
-  UnshardedRandom plain_;
+  UnshardedRandom unsharded_;
 };
 
 }  // namespace tessera::detail
