@@ -111,9 +111,7 @@ ELSEWHERE = {
         ("src/sharded_tensor/tensor/remote.cpp", "what rank publishes of a state"),
 }
 # Types that are defined in two files, and why that still is so.
-TWICE = {
-    "tessera::detail::Move": "waits for plan's own word, Transition",
-}
+TWICE = {}
 
 
 class Unit:
