@@ -15,17 +15,18 @@ namespace {
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
 // Note [Choosing per mesh dim]
-// A row holds for the pieces that other mesh dims leave as well as for whole
-// tensors, since it names no size. So every mesh dim can choose for itself, and
-// the price of a call is the sum of the prices per mesh dim. What couples them:
-// a tensor cannot be Partial in two ways, and cuts of one tensor dim must be
-// made in one order for all tensors.
+// A row names no size, so it holds for the shards that other mesh dims leave as
+// well as for the global tensors. So every mesh dim can choose for itself, and
+// the cost of a call is the sum of the costs per mesh dim. Mesh dims depend on
+// each other in two cases only: a tensor cannot be Partial with two ReduceOps
+// that do not commute (P(sum) P(max)), and mesh dims that shard one tensor dim
+// must do so in one order for all tensors of the call.
 
 // A row with everything resolved for one mesh dim.
 struct Candidate {
   const Row* row = nullptr;
-  Placement shard = Shard(0);  // how shards of the row are cut
-  int64_t size = 0;            // of the dims that it cuts
+  Placement shard = Shard(0);  // its kind: plain, strided, ragged, ordered
+  int64_t size = 0;            // global size of the dims that are sharded
   double cost = kImpossible;
 };
 
@@ -103,7 +104,8 @@ class Chooser {
     }
   }
 
-  // Returns the size of the dims that a row cuts, -1 where it does not fit.
+  // Returns the global size of the dims that a row shards, which must be equal
+  // for all operands; -1 if the row does not fit, -2 if it shards none.
   int64_t size_of_shard(const Row& row, int64_t m) const {
     int64_t size = -2;
     for (size_t i = 0; i < row.operands.size(); ++i) {
@@ -125,8 +127,9 @@ class Chooser {
     return size;
   }
 
-  // Ceil chunks: the last ones may be empty. Pieces of 4 and 3 among 3 ranks
-  // are 2 2 0 and 1 1 1, so that every length counts, not the smallest alone.
+  // Ceil chunks: the last ones may be empty. Shards of lengths 4 and 3, split
+  // among 3 ranks, have 2 2 0 and 1 1 1, so every length must be asked, not the
+  // smallest alone.
   bool leaves_empty(size_t operand, int64_t dim, int64_t m) const {
     if (!rule_.not_empty) {
       return false;
@@ -208,9 +211,10 @@ class Chooser {
     }
     try_shard({&row, Shard(0), size}, m, best);
     if (rule_.not_empty) {
-      return;  // other cuts may leave a rank without any
+      return;  // other kinds of shards may leave a rank without elements
     }
-    // Cuts that operands have already: strided, ragged, in another turn.
+    // Kinds of shards that operands have already: strided, ragged, of another
+    // order.
     for (size_t i = 0; i < row.operands.size(); ++i) {
       const Placement& p = now(i, m);
       if (row.operands[i].is_shard() && call_.operand(i).defined &&
@@ -252,8 +256,9 @@ class Chooser {
     return sum + (communicates ? cost_of_partials(candidate, m) : 0);
   }
 
-  // Tensors that must move anyway had better not end as addends, which move
-  // again. What that takes is guessed from the largest operand.
+  // A row that communicates and leaves a Partial output pays for reducing it as
+  // well: else R, R -> R would lose to rows whose output must be reduced later.
+  // The size of the output is taken to be that of the largest operand.
   double cost_of_partials(const Candidate& candidate, int64_t m) const {
     const auto is_partial = [](const Cell& cell) { return cell.is_partial(); };
     const Row& row = *candidate.row;
@@ -305,9 +310,10 @@ class Chooser {
     choice_.rows.push_back(row);
   }
 
-  // Ragged lengths and turns say what other mesh dims leave of a tensor dim; of
-  // different tensors they need not fit together. Then all cuts are plain, in
-  // the order of the mesh dims.
+  // Ragged sizes and orders are relative to what other mesh dims leave of a
+  // tensor dim, so those of two mesh dims, taken from different operands, may
+  // not form a layout. Then all shards become plain ones, in the order of the
+  // mesh dims.
   void straighten_shards() {
     bool depends = false;
     for (const Placements& placements : choice_.operands) {
@@ -349,7 +355,8 @@ class Chooser {
   const MoveCost& cost_;
   Rows rows_;
   size_t outputs_ = 0;
-  // By operand and dim: how long pieces are so far. Not-empty rules only.
+  // By operand and dim: the lengths of shards by the mesh dims before this one.
+  // Filled for rules with not_empty only.
   std::vector<std::vector<std::set<int64_t>>> lengths_;
   RuleChoice choice_;
 };

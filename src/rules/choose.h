@@ -1,5 +1,13 @@
-// Which row on which mesh dim? One pass over the mesh dims, one over the rows
-// of each: never the product of both.
+// Chooses a row of a rule for every mesh dim, by the cost of moving the
+// operands: one pass over the rows per mesh dim, never over combinations of
+// rows.
+//
+// Example: aten::mm has the rows
+//   R, R -> R    S(0), R -> S(0)    R, S(1) -> S(1)    S(1), S(0) -> P(sum)
+// With a: S(0) S(1) and b: R S(0) on mesh(dp=2, tp=2):
+//   dp: a is S(0), b is R: the second row moves nothing and is chosen
+//   tp: a is S(1), b is S(0): the fourth row moves nothing and is chosen
+// Operands stay as they are; the output is S(0) P(sum).
 #pragma once
 
 #include <functional>
@@ -16,13 +24,14 @@ using MoveCost = std::function<double(
     const Operand& operand, const Placement& from, const Placement& to,
     int64_t mesh_dim)>;
 
-/// What a rule makes of a call on a mesh.
+/// The rows that were chosen, and what follows from them.
 struct RuleChoice {
   /// The placements that each operand must have.
   std::vector<Placements> operands;
   /// The placements that each output then has; dims may count from the end.
   std::vector<Placements> outputs;
-  /// Per output and mesh dim: the global size of the dim that it cuts.
+  /// Per output and mesh dim: the global size of the dim that is sharded, 0
+  /// where none is.
   std::vector<std::vector<int64_t>> sharded_sizes;
   /// How a rank runs its part; "" for the operator itself.
   std::string_view local;
@@ -30,7 +39,11 @@ struct RuleChoice {
   std::vector<Row> rows;
 };
 
-/// Chooses the row of least cost for every mesh dim. Of equal ones the first.
+/// Chooses the row of least cost for every mesh dim; of equal ones the first.
+/// Precondition: every defined operand has placements on `mesh`, and the rule
+/// has a row that fits any call (all Replicate), as every rule has. Effect:
+/// none; it calls `cost` with operands of `call`. Every rank that calls it with
+/// equal arguments gets the same choice. `local` points into the rule.
 RuleChoice choose_rows(
     const Rule& rule, const RuleCall& call, const MeshShape& mesh,
     const MoveCost& cost);

@@ -12,7 +12,8 @@ namespace tessera::detail {
 /// are, instead of summing them up; nothing ends that.
 void keep_unreduced(const at::Tensor& leaf, std::optional<int64_t> mesh_dim);
 
-/// Makes the gradient of a leaf arrive in the leaf's own placements.
+/// Installs the hook that brings the gradient of a leaf to the leaf's own
+/// placements, once per leaf; other tensors are left alone.
 void install_leaf_hook(const at::Tensor& t);
 
 }  // namespace tessera::detail

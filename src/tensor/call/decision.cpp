@@ -43,7 +43,8 @@ std::vector<int32_t> returned_as(
   return results;
 }
 
-// The plans of all tensors of a call, numbered as in a rule; targets not set.
+// Returns the plans of all tensors of a call, numbered as in a rule, without
+// targets.
 std::vector<OperandPlan> operand_plans(
     const OpCall& call, const OpTraits& traits) {
   const std::vector<int32_t> results = returned_as(call.schema(), traits);
@@ -63,7 +64,7 @@ std::vector<OperandPlan> operand_plans(
   return plans;
 }
 
-// The single output of a return, for all its elements.
+// Returns the output plan of a return, one for all its elements.
 std::vector<OutputPlan> same_for_all(const Placements& placements) {
   return {{placements, std::vector<int64_t>(placements.size(), 0)}};
 }

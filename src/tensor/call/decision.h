@@ -1,5 +1,19 @@
-// How a call will be run, found out before anything moves. Execution, explain()
-// and StrictMode ask here.
+// How a call will be run, decided before any data move. Execution, explain()
+// and StrictMode use the same decision, so they agree.
+//
+// Precondition of decide(): all sharded arguments are on one mesh, and plain
+// ones are numbers or may count as replicated. Effect: none on tensors; it
+// reads specs and static arguments only, never data, so every rank decides
+// alike without communication. Lifetime: a Decision is immutable but for caches
+// that its own thread fills (`local_keys`, `templates`) and holds no shards,
+// so it may be kept for as long as its specs are.
+//
+// Example: at::mm(a, b), a: f32[8, 4] S(1), b: f32[4, 6] S(0), mesh(tp=2)
+//   strategy   kByRule, "rule aten::mm: S(1), S(0) -> P(sum)"
+//   operands   a: target S(1), b: target S(0); neither moves
+//   outputs    P(sum), and no sharded dim: sharded_sizes {0}
+// With b: f32[4, 6] R the row is the same and b's target is S(0): b.moves is
+// true, and moves_of() lists R -> S(0), a slice without communication.
 #pragma once
 
 #include <memory>
@@ -19,7 +33,7 @@ namespace tessera::detail {
 /// Tells whether an argument is neither plain nor replicated.
 bool has_sharded_argument(const OpCall& call);
 
-/// What a call runs on.
+/// How the results of a call are computed.
 enum class Strategy : uint8_t {
   kCustomKernel,  // a kernel of its own
   kByRule,        // shards, in the placements that a rule chose
@@ -27,7 +41,7 @@ enum class Strategy : uint8_t {
   kReplicated     // whole values
 };
 
-/// What becomes of one tensor argument, or element of a list.
+/// What happens to one tensor argument, or to one element of a list argument.
 struct OperandPlan {
   int32_t argument = 0;
   int32_t element = 0;
@@ -47,16 +61,20 @@ struct OperandPlan {
 /// Returns the tensor of a plan; nullptr for None.
 const at::Tensor* tensor_at(const OpCall& call, const OperandPlan& plan);
 
-/// The placements of a result, and the global sizes of the dims that they cut.
+/// The placements of a result and, per mesh dim, the global size of the tensor
+/// dim that it shards; 0 where it shards none.
 struct OutputPlan {
   Placements placements;
   std::vector<int64_t> sharded_sizes;
 };
 
-/// The forms of the last results of a call, mostly those of the next ones.
+/// The templates of the wrappers that a call returned last. The next call with
+/// the same decision mostly returns shards of the same sizes and strides, and
+/// copies them.
 class ResultTemplates {
  public:
-  /// Returns the form of an element of a return, or nullptr.
+  /// Returns the template for an element of a return, or nullptr if there is
+  /// none yet. Valid until the next set().
   const WrapperTemplate* find(size_t result, size_t element) const {
     if (result == 0 && element == 0) {
       return &first_;
@@ -65,39 +83,43 @@ class ResultTemplates {
                ? &others_[result][element]
                : nullptr;
   }
-  /// Sets it, and returns the place that it has until the next time.
+  /// Replaces the template for an element of a return, and returns a reference
+  /// that is valid until the next set().
   const WrapperTemplate& set(
       size_t result, size_t element, WrapperTemplate wrapper_template);
 
  private:
-  WrapperTemplate first_;  // beside what else a call reads
+  WrapperTemplate first_;  // of most calls the only one: no second lookup
   std::vector<std::vector<WrapperTemplate>> others_;
 };
 
 /// How a call will be run. Depends on specs and static arguments only.
 struct Decision {
-  // What every call that was met before reads comes first.
+  // The fields that a cached call reads come first.
 
-  /// Direct, and a kernel without a stack can run it: see typed_kernel.h.
+  /// is_direct, and a typed kernel can run the call without a stack: see
+  /// typed_kernel.h.
   bool is_typed = false;
   /// No tensor moves and none changes its memory: see run_cached().
   bool is_direct = false;
-  /// The keys of the plain call on the shards; found when it runs first.
+  /// The dispatch keys of the operator's call on the shards. Set when the
+  /// decision runs first.
   mutable c10::DispatchKeySet local_keys = {};
-  /// Set for views, one per result: everything about it.
+  /// Set for views: shape, strides, placements and offset of each result.
   std::vector<ViewResult> views = {};
   /// Static arguments of the call on this rank's shards that are lists of
   /// sizes, by number; all of them are in local_arguments.
   std::vector<std::pair<size_t, std::vector<int64_t>>> local_lists = {};
-  /// Decisions belong to one thread.
+  /// Not locked: a decision is used by one thread only.
   mutable ResultTemplates templates = {};
 
   Strategy strategy = Strategy::kReplicated;
-  /// The mesh of the call; not set for kernels of their own.
+  /// The mesh of the call; not set for custom kernels.
   std::optional<DeviceMesh> mesh = {};
-  /// Why this way: "rule aten::mm: S(0), R -> S(0)".
+  /// Why this strategy: "rule aten::mm: S(0), R -> S(0)".
   std::string reason = {};
-  /// Whole values stand in for shards, since no rule serves the call.
+  /// Set where no rule serves the call and an argument is sharded: every rank
+  /// gathers the arguments and computes the replicated result.
   bool is_fallback = false;
 
   std::vector<OperandPlan> operands = {};
@@ -129,18 +151,20 @@ struct Decision {
   }
 };
 
-/// Returns the placements of what stands in for a written tensor, after the
-/// call.
+/// Returns the placements that the local argument of a written tensor has after
+/// the call.
 const Placements& placements_after(
     const Decision& decision, const OperandPlan& plan);
 
 using DecisionPtr = std::shared_ptr<const Decision>;
 
-/// Decides a call; every rank decides alike.
+/// Decides a call: see the top of this file.
 DecisionPtr decide(const OpCall& call, const OpTraits& traits);
 
-/// Returns what reaches the kernel of a rank at `coordinate` when a rule chose:
-/// static arguments and, where the rule names a kernel, layouts.
+/// Adds to `decision` what the kernel of the rank at `coordinate` needs after a
+/// rule chose: static arguments of its own and, if the rule names a local
+/// kernel, the layouts of the operands.
+/// Example: view([4, 6]) of S(0) over 2 ranks runs as view([2, 6]) on each.
 void prepare_local_call(
     const Rule& rule, const RuleCall& call, const RuleChoice& choice,
     const MeshShape& mesh, const std::vector<int64_t>& coordinate,

@@ -12,7 +12,7 @@
 
 namespace tessera::detail {
 
-/// A tensor that must be in other placements before the call can run.
+/// The redistribution of one argument before the call can run.
 struct Move {
   size_t argument;  // of the schema
   SpecPtr source;
@@ -22,8 +22,8 @@ struct Move {
   bool is_refresh = false;
 };
 
-/// The moves of a call, in the order in which they happen. Each function here
-/// foretells what the function that it names will communicate.
+/// The moves of a call, in the order in which they happen. Each function adds
+/// the moves that the function named above it will make, and moves no data.
 class MoveList {
  public:
   /// refreshed_shard(t)

@@ -10,13 +10,15 @@
 
 namespace tessera::detail {
 
-/// Finds the form of a result, of which `local` is this rank's part. Throws
-/// where that part has not the shape that the decision gives it.
+/// Makes the template for the wrapper of a result, of which `local` is this
+/// rank's shard, and keeps it in decision.templates. Throws if `local` does not
+/// have the shape that the decision gives it.
 const WrapperTemplate& make_template(
     const Decision& decision, const c10::OperatorHandle& op, size_t result,
     size_t element, const at::Tensor& local);
-/// Returns the same, mostly at once. The decision keeps it until its next
-/// result.
+/// Returns the template that the decision kept for this element of a return if
+/// it fits `local`, else that of make_template(). The reference is valid until
+/// the next call for the same decision.
 inline const WrapperTemplate& template_of_result(
     const Decision& decision, const c10::OperatorHandle& op, size_t result,
     size_t element, const at::Tensor& local) {
@@ -28,7 +30,7 @@ inline const WrapperTemplate& template_of_result(
 /// Returns the global shape of a result from the shape of this rank's part.
 std::vector<int64_t> result_shape(
     const OutputPlan& output, c10::IntArrayRef local);
-/// Returns the strides of a result that is cut or Partial.
+/// Returns the global strides of a result that is sharded or Partial.
 std::vector<int64_t> result_strides(
     const Decision& decision, const std::vector<int64_t>& shape);
 

@@ -1,5 +1,11 @@
-// What a call needs to know about itself to be decided, as a row of words:
-// calls with equal words are decided alike.
+// The keys of calls in the cache of decisions. A key is a list of 64-bit
+// numbers that holds all that decide() reads of a call; two calls with equal
+// keys have equal decisions.
+//
+// Example: at::transpose(x, 0, 1), x: f32[8, 16] S(0), has the key
+//   address of the schema, address of x's spec, kInt, 0, kInt, 1
+// The same call with another tensor of that spec finds the decision again. With
+// x: f32[8, 16] S(1) it does not, since the second number differs.
 #pragma once
 
 #include <array>
@@ -17,8 +23,9 @@
 
 namespace tessera::detail {
 
-/// The words of a call: its operator, the address of each tensor's spec (specs
-/// are interned), and the static arguments that its rule reads.
+/// The key of a call: the address of its schema, the address of each tensor's
+/// spec (specs are interned: equal specs have one address), and the static
+/// arguments that its rule reads.
 class CallKey {
   // What precedes a value, so that values of different kinds never look alike.
   // Spec addresses are even and large.
@@ -36,10 +43,11 @@ class CallKey {
   };
 
  public:
-  /// Reads a call; every tensor of it is on `mesh` or plain.
+  /// Makes the key of a call from its stack. All sharded tensors of the call
+  /// must be on one mesh.
   CallKey(const OpCall& call, const OpTraits& traits);
-  /// Begins the words of a call whose arguments are added one by one. They are
-  /// the same as those of its stack.
+  /// Begins the key of a call whose arguments follow by add_argument(), in the
+  /// order of the schema. The result equals the key made from its stack.
   explicit CallKey(const c10::FunctionSchema& schema) {
     add(reinterpret_cast<uintptr_t>(&schema));
   }
@@ -52,18 +60,20 @@ class CallKey {
     }
   }
 
-  /// Tells whether the call has words: a value that is none, such as a complex
-  /// number, makes it one of its own.
+  /// Returns false if an argument cannot be part of a key (a complex number, a
+  /// symbolic size); the call must then be decided anew and not be cached.
   bool is_complete() const { return complete_; }
-  /// Tells whether every tensor can be used as it stands: none is on its way,
-  /// a view into a copy, or plain with dims.
+  /// Tells whether a cached decision may run on the shards at once: no tensor
+  /// has a move pending, points into a copy of its source, or is plain with one
+  /// or more dims.
   bool is_simple() const { return simple_; }
   /// Tells whether a sharded tensor requires a gradient.
   bool has_variable() const { return variable_; }
-  /// Its low bits depend on all words.
+  /// Returns a hash whose low bits depend on the whole key.
   uint64_t hash() const { return hash_ ^ hash_ >> 32; }
   c10::ArrayRef<uint64_t> key_data() const { return key_data_; }
-  /// Returns the specs behind the addresses.
+  /// Returns the specs whose addresses the key holds. A cache entry keeps them
+  /// alive.
   std::vector<SpecPtr> specs(const OpCall& call) const;
 
  private:

@@ -4,7 +4,7 @@ namespace tessera::detail {
 
 namespace {
 
-// Few words: a call of memcmp() would cost more.
+// Keys are short: a call of memcmp() would cost more than the loop.
 bool are_equal(c10::ArrayRef<uint64_t> a, c10::ArrayRef<uint64_t> b) {
   if (a.size() != b.size()) {
     return false;

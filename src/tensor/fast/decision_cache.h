@@ -1,4 +1,9 @@
-// The decisions of calls that were met before, by their keys.
+// The cache of decisions, by the keys of calls.
+//
+// Lifetime: an entry holds references to its specs, so that none of the
+// addresses in its key is used again for another spec. What find() returned is
+// valid until the next insert() or clear() on this thread, or while a Hold
+// lives, until that ends. Each thread has its own cache; nothing is locked.
 #pragma once
 
 #include <array>
@@ -12,15 +17,17 @@
 
 namespace tessera::detail {
 
-/// The decisions of one thread, a bounded number of them: the newest of calls
-/// that share a place push out the oldest.
+/// The decisions of one thread, at most capacity(): a set-associative cache. A
+/// key's hash names a bucket of kWays entries; a new entry replaces the oldest
+/// one of a full bucket.
 class DispatchCache {
  public:
   DispatchCache() { clear(); }
   DispatchCache(const DispatchCache&) = delete;
   DispatchCache& operator=(const DispatchCache&) = delete;
 
-  /// Returns the decision of an equal call, or nullptr.
+  /// Returns the decision of a call with an equal key, or nullptr. For the
+  /// lifetime see the top of this file.
   const DecisionPtr* find(const CallKey& key) const;
   const DecisionPtr& insert(
       const CallKey& key, DecisionPtr decision, std::vector<SpecPtr> specs);
@@ -28,8 +35,8 @@ class DispatchCache {
   size_t size() const { return size_; }
   static constexpr size_t capacity() { return kBuckets * kWays; }
 
-  /// While it lives, what find() returned stays, also where calls inside this
-  /// one push it out.
+  /// While it lives, decisions that find() returned stay valid, even if calls
+  /// that run inside this one replace their entries.
   class Hold {
    public:
     explicit Hold(DispatchCache& cache) : cache_(cache) { ++cache_.holds_; }
@@ -51,7 +58,7 @@ class DispatchCache {
   struct Entry {
     c10::SmallVector<uint64_t, 12> key_data;
     DecisionPtr decision;
-    /// Keeps the addresses in the words from being used again.
+    /// References that keep the addresses in key_data from being used again.
     std::vector<SpecPtr> specs;
   };
   struct Bucket {

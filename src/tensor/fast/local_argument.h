@@ -1,5 +1,5 @@
-// Arguments of a call, by their C++ types, and what stands in for them in the
-// call on this rank's shards.
+// The local arguments of a typed call: for each argument of the call on sharded
+// tensors, by its C++ type, the argument of the call on this rank's shards.
 #pragma once
 
 #include <optional>
@@ -36,14 +36,15 @@ inline const at::Tensor& shard_of(const at::Tensor& t) {
   return is_sharded(t) ? meta_nowait(t).local : t;
 }
 
-/// Shards in other hands for the time of a call, without counting references:
-/// the arguments of the call keep them, as long as no kernel on shards changes
-/// the sharded tensors themselves. LibTorch's own do not, and for operators of
-/// others there are no calls without a stack.
+/// Borrows a shard for the time of a call, without counting a reference. Sound
+/// because the sharded tensors on the caller's side own their shards until the
+/// call returns, and no kernel on shards replaces them: LibTorch's own never
+/// see the sharded tensors, and operators of other libraries have no typed
+/// calls.
 using Borrowed = c10::MaybeOwnedTraits<at::Tensor>;
 
-/// What stands in for argument `number` in the call on this rank's shards. Its
-/// value lives as long as this does.
+/// Argument `number` of the call on this rank's shards. What get() returns is
+/// valid while this object and the argument that it was made from live.
 template <class T>
 class LocalArgument {
  public:

@@ -1,4 +1,14 @@
-// The short way of a call that was met before and moves nothing.
+// Runs a cached decision that moves nothing: shards take the place of sharded
+// tensors on the stack, the operator runs, results are wrapped.
+//
+// Precondition: decision.is_direct and CallKey::is_simple(): every sharded
+// argument's shard is complete and its own, and has the placements of its plan.
+// Effect: no communication. Lifetime: `Kept` holds references to the arguments
+// whose shards the kernel may write or show, until the results are wrapped.
+//
+// Example: at::mul_(x, y), both f32[8] S(0) over 2 ranks. The stack (x, y)
+// becomes (f32[4], f32[4]); aten::mul_ runs below our dispatch key; the stack
+// becomes (x), whose version counter after_write() has advanced.
 #include <tensor/fast/run_cached.h>
 
 #include <c10/util/SmallVector.h>
@@ -13,7 +23,7 @@ namespace tessera::detail {
 
 namespace {
 
-// What the stack held before shards took its place.
+// The sharded tensors of the stack that are needed after the call.
 struct Kept {
   c10::SmallVector<at::Tensor, 2> written;
   at::Tensor viewed;

@@ -1,12 +1,14 @@
-// The short way of a call that was met before and moves nothing.
+// Runs a cached decision that moves nothing.
 #pragma once
 
 #include <tensor/call/decision.h>
 
 namespace tessera::detail {
 
-/// Runs a direct decision: no tensor of the call is on its way or a view into
-/// a copy. This is the path of a call that was met before.
+/// Runs a decision that moves nothing: the path of a call whose key was found
+/// in the cache. Precondition: decision.is_direct, and the key of this call
+/// is_simple() (no move pending, no view into a copy); this rank is in the
+/// mesh.
 void run_cached(
     const OpCall& call, const OpTraits& traits, const Decision& decision);
 

@@ -104,7 +104,8 @@ inline const DTensorSpec& spec_of(const at::Tensor& t) {
   return *meta_nowait(t).spec;
 }
 
-// What autograd asks of normal tensors.
+// The keys that autograd requires of tensors made outside of inference mode:
+// its own, and ADInplaceOrView, which counts in-place writes.
 constexpr auto kAutogradKeys =
     c10::inplace_or_view_ks | c10::DispatchKeySet(kShardedAutogradKey);
 

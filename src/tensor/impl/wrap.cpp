@@ -16,8 +16,8 @@ namespace tessera::detail {
 
 namespace {
 
-// All wrappers of a device have one key set, so that they can stand in for each
-// other (set_data, module->clone()).
+// All wrappers of a device have one key set: set_data() and module->clone()
+// require that of a tensor and its replacement.
 c10::DispatchKeySet backend_keys(const at::Tensor& local) {
   return c10::DispatchKeySet(kShardedKey) |
          c10::getAutocastRelatedKeySetFromBackend(

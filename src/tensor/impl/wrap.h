@@ -1,11 +1,21 @@
-// The tensor that stands for a sharded one: it has a spec's shape and a meta,
-// and no memory.
+// Wrappers: the TensorImpls of sharded tensors. A wrapper has the global shape
+// of its spec, a ShardedMeta with the spec and this rank's shard, and no
+// storage.
 //
 // Note [Cheap wrappers]
-// Every result of every call is wrapped, so what a wrapper costs, every call
-// pays. A form remembers what follows from sizes, strides, dtype and device,
-// and wrappers of shards that fit it copy that. The rest is made of spare
-// parts.
+// Every result of every call is wrapped, so every call pays what a wrapper
+// costs. Sizes, strides, key set and flags are copied from a WrapperTemplate;
+// memory of wrapper, meta and error texts comes from object pools (Note [Object
+// pools]).
+//
+// Example: the first at::add(a, b) of two f32[8, 16] S(0) over 2 ranks makes a
+// template from its result, a shard f32[4, 16] on the CPU with spec
+// f32[8, 16] S(0). The next result f32[4, 16] fits() it: its wrapper is the
+// template's, copied, and set_sizes_and_strides() does not run again.
+//
+// Lifetime: a wrapper owns its meta, and the meta the shard. A template owns a
+// wrapper without a meta and a reference to the spec, no shard. A view's meta
+// owns a reference to its base.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -13,7 +23,7 @@
 
 namespace tessera::detail {
 
-/// Where the memory of a view begins in that of the tensor that it shows.
+/// Where a view begins in the memory of its source.
 struct ViewStart {
   /// Elements of the view behind the first one of its source.
   int64_t offset = 0;
@@ -34,14 +44,16 @@ inline int64_t offset_of_view(
   return source_offset + start.offset;
 }
 
-/// What wrappers of equal shards have in common.
+/// What wrappers of equal shards have in common, to be copied. Immutable.
 class WrapperTemplate {
  public:
-  /// A form that fits no shard.
+  /// Makes a template that fits no shard.
   WrapperTemplate() = default;
   WrapperTemplate(const at::Tensor& local, SpecPtr spec, ViewStart start = {});
 
-  /// Tells whether `local` is a shard like the one that the form was made of.
+  /// Tells whether `local` has the sizes, strides, dtype, device and keys of
+  /// the shard that the template was made from. Strides count only if the
+  /// tensor is unsharded: else the spec has them.
   bool fits(const at::Tensor& local) const {
     const c10::TensorImpl* shard = local.unsafeGetTensorImpl();
     return shard->key_set() -
@@ -55,7 +67,8 @@ class WrapperTemplate {
   const SpecPtr& spec() const { return spec_; }
   /// A wrapper without a meta.
   const c10::TensorImpl& like() const { return *like_; }
-  /// Tells whether the shard is the whole: its offset is that of the tensor.
+  /// Tells whether the shard is the unsharded tensor: its storage offset is
+  /// then that of the wrapper.
   bool is_unsharded() const { return unsharded_; }
   const ViewStart& start() const { return start_; }
 
@@ -105,22 +118,24 @@ at::Tensor wrap_shared(const at::Tensor& t);
 /// Installs a new shard and spec in a tensor, sharded or plain.
 void install(const at::Tensor& t, const at::Tensor& local, const SpecPtr& spec);
 
-/// Makes a sharded tensor of a shard that fits a form.
+/// Wraps a shard. Precondition: wrapper_template.fits(local).
 at::Tensor wrap(at::Tensor&& local, const WrapperTemplate& wrapper_template);
-/// Makes a view of `source` of a view of its shard that fits a form.
+/// Wraps a view of the shard of `source` as a view of `source`. Precondition:
+/// wrapper_template.fits(local).
 at::Tensor wrap_view(
     at::Tensor&& local, const WrapperTemplate& wrapper_template,
     const at::Tensor& source);
 
-/// Gives a view that was not made of a form the storage offset that it has in
-/// the memory of its source.
+/// Sets the storage offset of a view that was not made from a template: that
+/// which it has in the memory of its source.
 void take_offset(
     const at::Tensor& view, const ViewStart& start, const at::Tensor& source);
 
 /// Makes a wrapper around `meta`, whose shard and spec decide its shape.
 at::Tensor make_wrapper(c10::intrusive_ptr<ShardedMeta> meta);
 
-/// Makes a tensor, of whatever class, a wrapper around `meta`.
+/// Makes an existing tensor, of any TensorImpl class, a wrapper around `meta`:
+/// all handles to it see the sharded tensor.
 void become_wrapper(const at::Tensor& t, c10::intrusive_ptr<ShardedMeta> meta);
 
 /// Makes `view` a normal tensor or an inference tensor, as `source`, of which
@@ -130,7 +145,8 @@ void follow_source(const at::Tensor& view, const at::Tensor& source);
 
 /// Makes a view of a shard count writes with the shard: see Note [Versions].
 void share_version(const at::Tensor& local, const ShardedMeta& source);
-/// Makes a view ask of calls what its source asks.
+/// Gives a view the parameter use of its source: calls with the view then move
+/// tensors as calls with the parameter do.
 void take_use(
     const at::Tensor& view, const std::shared_ptr<const ParameterUse>& use);
 /// Adds a dispatch key to a wrapper.

@@ -1,5 +1,22 @@
-// Runs a decided call: brings every tensor to its placements, runs this rank's
-// part, and gives results and what was written their own.
+// Runs a decision of strategy kByRule or kReplicated on this rank, in four
+// steps:
+//
+//   redistribute_inputs   local tensors take the place of tensors on the stack,
+//                         each in the placements of its OperandPlan
+//   run_local             the operator, or the rule's local kernel, on those
+//   write_back            what was written goes back to the tensors of the user
+//   wrap_results          local results become sharded tensors
+//
+// Precondition: this rank is in the mesh, and all its ranks run the same call.
+// Collectives happen in the first and third steps, in the order of the
+// arguments, which is that of moves_of(). Nothing outlives the call but its
+// results.
+//
+// Example: torch.mm(a, b, out=c), a: S(1), b: S(0), c: R on mesh(tp=2), by the
+// row S(1), S(0) -> P(sum). Neither input moves; the stack is (shard of a,
+// shard of b, an empty tensor), since the result P(sum) cannot be computed into
+// c; write_back() all-reduces the tensor and copies the sum to c;
+// wrap_results() returns c.
 #include <tensor/run/run_decision.h>
 
 #include <ATen/TensorUtils.h>
@@ -20,12 +37,12 @@ namespace tessera::detail {
 
 namespace {
 
-// A tensor that the call writes, and what stands in for it on the stack.
+// A tensor that the call writes, and its local argument on the stack.
 struct Written {
   at::Tensor tensor;
   at::Tensor value;
   const OperandPlan* plan;
-  bool moved = false;  // the value is no memory of the tensor
+  bool moved = false;  // the value does not share the tensor's memory
 };
 
 // A second tensor over the same memory: a call that gives it another shape
@@ -119,7 +136,8 @@ class Run {
                        local, *spec_or_replicated(t, mesh_), target);
   }
 
-  // The shard where it can show the view; a copy where a cut is in the way.
+  // Returns the shard if the view can show it, else a copy in placements that
+  // can show the view.
   at::Tensor viewed(const at::Tensor& t, const OperandPlan& plan) {
     viewed_ = t;
     if (!is_sharded(t)) {
@@ -274,7 +292,8 @@ class Run {
            !w.value.is_alias_of(old);
   }
 
-  // Whole values stood in for shards, and the call gave them another shape.
+  // Tells whether a replicated value was the local argument of a sharded
+  // tensor, and the call gave it another shape.
   bool has_new_shape(const Written& w, const Placements& result) const {
     return w.moved && !w.plan->viewed && result == replicated(mesh_) &&
            w.value.sizes() != w.tensor.sizes();
@@ -347,7 +366,7 @@ class Run {
     const ViewStart start = wrapper_template.start();
     const bool unsharded = wrapper_template.is_unsharded();
     at::Tensor view = wrap_view(t, wrapper_template.spec(), viewed_, copy_);
-    // A whole shard has its own offset, and a copy of a view has none.
+    // An unsharded shard has the right offset, and a copy of a view has none.
     if (!decision_.views.empty() && (!unsharded || meta_nowait(view).copy)) {
       take_offset(view, start, viewed_);
     }

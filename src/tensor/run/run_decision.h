@@ -1,24 +1,40 @@
-// Runs calls as they were decided.
+// Runs calls on sharded tensors as they were decided. run_off_mesh.h and
+// fast/run_cached.h keep the same contract.
+//
+// All functions take the arguments from the stack of `call` and leave its
+// results there. Arguments are not changed, those that the schema says are
+// written aside. An exception leaves the stack as LibTorch's dispatcher expects
+// it: unspecified. `call`, `traits` and `decision` need to live until the
+// function returns only; results hold references of their own.
+//
+// Example: x.add_(y), x: f32[8] S(0), y: f32[8] R, mesh of 2 ranks. The stack
+// holds (x, y, 1); run_decision() puts x's shard and a slice of y in their
+// place, calls aten::add_ on them, and leaves (x).
 #pragma once
 
 #include <tensor/call/decision.h>
 
 namespace tessera::detail {
 
-/// Decides a call and runs it, whether or not it has a kernel of its own.
+/// Decides a call and runs the decision, without a look at the cache and at
+/// custom kernels.
 void run_general(const OpCall& call, const OpTraits& traits);
 
-/// Runs a call as decided; this rank is in the mesh.
+/// Runs a decision of any strategy but kCustomKernel: redistributes inputs,
+/// runs the operator or the rule's local kernel on shards, writes results back.
+/// Precondition: this rank is in the mesh of the call.
 void run_decision(
     const OpCall& call, const OpTraits& traits, const Decision& decision);
 
-/// Gives _reshape_alias on a shard the strides that follow from the shard's
-/// memory, which need not lie as the global strides say; throws where none do.
-/// Other calls stay as they are.
+/// Replaces the strides that _reshape_alias was called with, which are global,
+/// by those that the memory of the shard permits; throws a ValueError if it
+/// permits no such view. Other calls are left alone. Example: a shard [4, 3] of
+/// strides (6, 1) permits no view [12].
 void fit_view_strides(const OpCall& call);
 
-/// Returns the layout of a tensor that a call gave another shape: as before
-/// where that still fits, Replicate where not.
+/// Returns the placements of a tensor that a call gave `ndim` dims: the old
+/// ones, with Replicate in place of ragged shards and of shards of dims that it
+/// no longer has.
 Placements fitting_placements(const DTensorSpec& old, int64_t ndim);
 
 }  // namespace tessera::detail

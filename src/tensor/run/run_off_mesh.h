@@ -6,11 +6,11 @@
 
 namespace tessera::detail {
 
-/// Gives the results of a call their specs on a rank outside the mesh, which
-/// holds no data and takes no part.
+/// Leaves results that have specs and no data. For a rank outside the mesh of
+/// the call, which takes no part in its collectives.
 void run_off_mesh(const OpCall& call, const OpTraits& traits);
-/// The same where nothing may be computed, not even on zeros: throws for an
-/// operator without a meta kernel. Arguments and results have no data.
+/// The same, without running the operator on tensors of zeros: throws for an
+/// operator that has no meta kernel. For dry runs.
 void run_for_specs(const OpCall& call, const OpTraits& traits);
 
 /// Makes a tensor that has a spec and no data, for run_for_specs().

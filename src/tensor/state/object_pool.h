@@ -1,10 +1,20 @@
-// Parts of dead tensors that serve the next ones.
+// Object pools: memory of destroyed tensors, used again by the next ones.
 //
 // Note [Object pools]
-// Every result of every call needs a wrapper, its meta and its error texts, and
-// most results die soon. Each thread keeps what died on it. Gradients are made
-// on LibTorch's threads for backward passes and die on others, so threads hand
-// whole batches on to each other when they have too many or none.
+// Every result of every call needs memory for a wrapper, its meta and its error
+// texts, and most results are destroyed soon. Each thread has a free list per
+// kind (a magazine, in Bonwick's words). Gradients are made on LibTorch's
+// threads for backward passes and destroyed on others, so a thread whose list
+// is full gives half of it to a depot that all threads share, and one whose
+// list is empty takes such a batch.
+//
+// Example, with kPoolCapacity 64: thread A destroys 65 wrappers. The 65th finds
+// A's list full: 32 go to the depot, and A keeps 33. Thread B, whose list is
+// empty, makes a wrapper: it takes the 32, uses one and keeps 31.
+//
+// Lifetime: an object is in one list, in the depot, or in use. The lists of a
+// thread drop what they hold when the thread ends; the depot lives until the
+// process ends.
 #pragma once
 
 #include <array>
@@ -14,15 +24,16 @@
 
 namespace tessera::detail {
 
-/// How many parts of a kind a thread keeps. None, where a sanitizer must see
-/// every end.
+/// How many objects of a kind a thread keeps; 0 under AddressSanitizer, which
+/// must see every allocation and its end.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr size_t kPoolCapacity = 0;
 #else
 constexpr size_t kPoolCapacity = 64;
 #endif
 
-/// The spare parts of one kind on one thread. `Kind` has make() and drop().
+/// The pool of one kind on one thread. `Kind` has make(), which returns a
+/// pointer, and drop(pointer). Not locked: only its own thread may use it.
 template <class Kind>
 class ObjectPool {
  public:
@@ -49,7 +60,7 @@ class ObjectPool {
  private:
   static constexpr size_t kBatch = kPoolCapacity / 2;
   using Batch = std::array<Object, kBatch>;
-  // What threads hand on to each other.
+  // Batches that threads pass to each other.
   struct Depot {
     static constexpr size_t kMostBatches = 16;
     std::mutex mutex;

@@ -32,7 +32,7 @@ class ThreadState {
   int64_t typed_calls = 0;
   /// Set while calls are noted down instead of run.
   CallObserver* observer = nullptr;
-  /// What is left of wrappers that died on this thread: see wrap.h.
+  /// Memory of wrappers that were destroyed on this thread: see wrap.h.
   WrapperPools pools;
 
   /// Forgets the decisions about calls.

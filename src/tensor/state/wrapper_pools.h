@@ -1,4 +1,4 @@
-// What a thread keeps to make wrappers from: see Note [Object pools].
+// The object pools that a thread makes wrappers from: see Note [Object pools].
 #pragma once
 
 #include <c10/core/Storage.h>
@@ -17,7 +17,7 @@ struct MetaMemory {
   static void* make();
   static void drop(void* memory);
 };
-/// What LibTorch keeps per unusual tensor, with the error texts of wrappers.
+/// LibTorch's ExtraMeta, with the error texts that wrappers throw.
 struct ErrorTexts {
   static c10::ExtraMeta* make();
   static void drop(c10::ExtraMeta* texts);
@@ -28,7 +28,8 @@ struct WrapperPools {
   ObjectPool<WrapperMemory> wrappers;
   ObjectPool<MetaMemory> metas;
   ObjectPool<ErrorTexts> texts;
-  /// LibTorch's constructor asks for one; it is lent, and comes back.
+  /// An empty storage. TensorImpl's constructor takes one by value; ours moves
+  /// this one in and out again, so that none is made per wrapper.
   c10::Storage storage;
 };
 
