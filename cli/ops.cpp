@@ -30,9 +30,9 @@ struct OpsOptions {
 
 // Rules first, from the most to the least declarative; fallbacks last.
 constexpr std::array<const char*, 14> kForms{
-    "factors", "pointwise", "reduction", "along",   "leading",
-    "rows",    "function",  "view",      "kernel",  "random",
-    "others",  "composite", "whole",     "fallback"};
+    "factors",    "pointwise", "reduction", "along",   "leading",
+    "rows",       "function",  "view",      "kernel",  "random",
+    "decomposed", "composite", "whole",     "fallback"};
 
 void check_form(const std::string& form) {
   if (form.empty() ||

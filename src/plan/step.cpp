@@ -20,7 +20,7 @@ const char* to_string(StepKind kind) {
     case StepKind::kAllToAll:
       return "all_to_all";
     case StepKind::kSlice:
-      return "cut";
+      return "slice";
     case StepKind::kToPartial:
       return "to_partial";
     case StepKind::kExchange:

@@ -17,16 +17,16 @@ namespace tessera {
 
 /// What a step does on its mesh dims.
 enum class StepKind : uint8_t {
-  kAllGather,      // cut -> R
+  kAllGather,      // S -> R
   kAllReduce,      // P -> R
-  kReduceScatter,  // P -> cut
-  kAllToAll,       // cut -> another cut
-  kSlice,          // R -> cut, local
+  kReduceScatter,  // P -> S
+  kAllToAll,       // S -> another S
+  kSlice,          // R -> S, local
   kToPartial,      // R -> P, local
   kExchange        // any -> any: one all_to_all_v of the intersecting boxes
 };
 
-/// Prints "all_gather", "all_reduce", "reduce_scatter", "all_to_all", "cut",
+/// Prints "all_gather", "all_reduce", "reduce_scatter", "all_to_all", "slice",
 /// "to_partial" or "exchange".
 TESSERA_API const char* to_string(StepKind kind);
 

@@ -15,12 +15,12 @@ struct OperatorInfo {
   std::string name;
   /// The form of the rule that serves it, as in RuleInfo; or "kernel" (one of
   /// the library's own), "random" (drawn by the library), "composite" (ATen
-  /// makes it of other operators), "others" (the library does), "whole" (no dim
-  /// of it can be cut), "fallback" (nothing is known of it: whole values).
+  /// makes it of other operators), "decomposed" (the library does), "whole" (no
+  /// dim of it can be cut), "fallback" (nothing is known of it: whole values).
   std::string form;
   /// The entry of the rule, "aten::add.*"; empty without one.
   std::string rule;
-  /// What the rule was given, and " + others" where some calls are made of
+  /// What the rule was given, and " + decomposed" where some calls are made of
   /// those of other operators.
   std::string text;
 };
@@ -31,7 +31,8 @@ struct OperatorInfo {
 TESSERA_API std::vector<OperatorInfo> list_operators();
 
 /// Tells whether an operator of this form is served by a rule that can keep a
-/// dim cut: not "kernel", "random", "composite", "others", "whole", "fallback".
+/// dim cut: not "kernel", "random", "composite", "decomposed", "whole",
+/// "fallback".
 TESSERA_API bool is_rule_form(const std::string& form);
 
 }  // namespace tessera

@@ -45,7 +45,7 @@ std::string form_of(const c10::OperatorHandle& op, const OpTraits& traits) {
   if (rule != nullptr && !(rule->form == "whole" && traits.decomposition)) {
     return rule->form;
   }
-  return traits.decomposition != nullptr ? "others" : "fallback";
+  return traits.decomposition != nullptr ? "decomposed" : "fallback";
 }
 
 OperatorInfo info_of(const c10::OperatorHandle& op, const OpTraits& traits) {
@@ -56,7 +56,7 @@ OperatorInfo info_of(const c10::OperatorHandle& op, const OpTraits& traits) {
     info.rule = rule->name;
     info.text = rule->text;
     if (traits.decomposition != nullptr) {
-      info.text += info.text.empty() ? "+ others" : " + others";
+      info.text += info.text.empty() ? "+ decomposed" : " + decomposed";
     }
   }
   return info;
@@ -85,7 +85,7 @@ std::vector<OperatorInfo> list_operators() {
 
 bool is_rule_form(const std::string& form) {
   constexpr std::array<std::string_view, 6> kOthers{
-      "kernel", "random", "composite", "others", "whole", "fallback"};
+      "kernel", "random", "composite", "decomposed", "whole", "fallback"};
   return std::find(kOthers.begin(), kOthers.end(), form) == kOthers.end();
 }
 

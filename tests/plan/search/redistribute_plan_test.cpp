@@ -18,7 +18,7 @@ RedistributePlan plan_of(
       parse_layout(source).layout, parse_layout(target).layout, 4, model);
 }
 
-// The kinds of a plan's steps, "cut all_gather".
+// The kinds of a plan's steps, "slice all_gather".
 std::string kinds(const RedistributePlan& plan) {
   std::string text;
   for (const Step& step : plan.steps) {
@@ -33,7 +33,7 @@ TEST(RedistributePlanTest, OneDimNeedsOneStep) {
       {"S(0)", "S(1)", "all_to_all"},
       {"P(sum)", "R", "all_reduce"},
       {"P(sum)", "S(1)", "reduce_scatter"},
-      {"R", "S(1)", "cut"},
+      {"R", "S(1)", "slice"},
       {"R", "P(max)", "to_partial"},
       {"SS(0,2)", "S(1)", "all_to_all"},
       {"RS(0,[5,3,0,0])", "R", "all_gather"},
@@ -51,7 +51,7 @@ TEST(RedistributePlanTest, CutsBeforeItGathers) {
   const auto plan = plan_of(
       "[64, 64] S(0) R @ mesh(dp=2, tp=4)",
       "[64, 64] R S(1) @ mesh(dp=2, tp=4)");
-  ASSERT_EQ(kinds(plan), "cut all_gather");
+  ASSERT_EQ(kinds(plan), "slice all_gather");
   EXPECT_EQ(plan.steps[1].mesh_dims, std::vector<int64_t>{0});
   EXPECT_EQ(to_string(plan.steps[1].from()), "S(0)");
   EXPECT_EQ(to_string(plan.steps[1].to()), "R");
@@ -186,12 +186,12 @@ TEST(RedistributePlanTest, PeakMemoryStaysInItsLimit) {
 TEST(RedistributePlanTest, PrintsOneLinePerStep) {
   const auto plan = plan_of(
       "[8, 8] S(0) R @ mesh(dp=2, tp=2)", "[8, 8] R S(1) @ mesh(dp=2, tp=2)");
-  ASSERT_EQ(kinds(plan), "cut all_gather");
+  ASSERT_EQ(kinds(plan), "slice all_gather");
   std::ostringstream out;
   out << plan;
   EXPECT_EQ(
       out.str(),
-      "1. cut tp: R -> S(1), 0 bytes, 3.2e-09 s\n"
+      "1. slice tp: R -> S(1), 0 bytes, 3.2e-09 s\n"
       "2. all_gather dp: S(0) -> R, 64 bytes, 5.01e-06 s\n"
       "total: 64 bytes per rank, 5.02e-06 s, peak memory 320 bytes\n");
   EXPECT_EQ(

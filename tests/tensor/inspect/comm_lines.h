@@ -38,7 +38,7 @@ inline Lines step_lines(const std::string& text) {
   for (std::string line; std::getline(in, line);) {
     std::smatch found;
     if (std::regex_match(line, found, step) &&
-        found[1].str().rfind("cut ", 0) != 0 &&
+        found[1].str().rfind("slice ", 0) != 0 &&
         found[1].str().rfind("to_partial ", 0) != 0) {
       lines.push_back(found[1]);
     }

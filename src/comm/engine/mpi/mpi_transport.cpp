@@ -462,15 +462,15 @@ class MpiTransport final : public Transport {
   }
   // Adds those who died since this world last asked.
   std::vector<PeerEvent> with_deaths(
-      uint64_t world, std::vector<PeerEvent> event) {
+      uint64_t world, std::vector<PeerEvent> events) {
     size_t& known = deaths_told_[world];
     for (; known < dead_.ranks().size(); ++known) {
-      event.push_back(
+      events.push_back(
           {.rank = dead_.ranks()[known],
            .world = world,
            .text = "its process has ended without a word"});
     }
-    return event;
+    return events;
   }
 
   MPI_Comm data_ = MPI_COMM_NULL;

@@ -269,11 +269,11 @@ bool is_plain_image(const Operand& x) {
 }
 
 bool shards_averaged_dims(const Operand& x) {
-  bool decomposed = false;
+  bool sharded = false;
   for (const Placement& p : *x.placements) {
-    decomposed = decomposed || (p.is_shard() && p.dim() != 1);
+    sharded = sharded || (p.is_shard() && p.dim() != 1);
   }
-  return decomposed && is_plain_image(x);
+  return sharded && is_plain_image(x);
 }
 
 // A rule serves channels that are cut and nothing else, unless statistics have

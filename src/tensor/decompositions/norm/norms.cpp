@@ -184,15 +184,15 @@ bool foreach_norm_applies(const RuleCall& call) {
   if (order < 0) {
     return false;
   }
-  bool decomposed = false;
+  bool sharded = false;
   for (const Operand& operand : call.operands()) {
     if (!c10::isFloatingType(operand.dtype) &&
         !c10::isComplexType(operand.dtype)) {
       return false;
     }
-    decomposed = decomposed || shards_any(*operand.placements);
+    sharded = sharded || shards_any(*operand.placements);
   }
-  return decomposed;
+  return sharded;
 }
 
 }  // namespace
