@@ -127,7 +127,7 @@ class LayoutCheck {
   }
 
   // Returns the mesh dims that cut tensor dim `d`, in order of application, and
-  // takes turns off that say nothing.
+  // drops orders that say nothing.
   std::vector<int64_t> cuts_of(int64_t d) const {
     std::vector<int64_t> cuts;
     int64_t ordered = 0;

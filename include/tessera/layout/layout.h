@@ -49,13 +49,13 @@ TESSERA_API int64_t total_length(const Runs& runs);
 class TESSERA_API Layout {
  public:
   /// Checks and normalises: one placement per mesh dim, tensor dims in range
-  /// (negative ones count from the end), turns complete, ragged lengths that
+  /// (negative ones count from the end), orders complete, ragged lengths that
   /// add up, no mix of partial kinds but sum with avg.
   Layout(std::vector<int64_t> shape, MeshShape mesh, Placements placements);
 
   const std::vector<int64_t>& shape() const { return shape_; }
   const MeshShape& mesh() const { return mesh_; }
-  /// Returns the normalised placements: dims not negative, turns only where
+  /// Returns the normalised placements: dims not negative, orders only where
   /// they differ from mesh order.
   const Placements& placements() const { return placements_; }
   /// Returns the mesh dims that cut a tensor dim, in order of application.

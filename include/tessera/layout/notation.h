@@ -1,6 +1,6 @@
 // The one notation for layouts, parsed. Printing is to_string() of each type.
 //
-//   placement   R | S(0) | SS(0,2) | RS(0,[3,0,5]) | P(sum)   S(0)[1]: turn 1
+//   placement   R | S(0) | SS(0,2) | RS(0,[3,0,5]) | P(sum)   S(0)[1]: order 1
 //   placements  S(0) R P(max)
 //   mesh        mesh(dp=2, tp=4) | mesh(2, 4) | mesh(tp=2; ranks 1 3)
 //               and for short on command lines: dp=2,tp=4 | 2x4

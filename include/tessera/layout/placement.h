@@ -1,5 +1,5 @@
 // What one mesh dim does to a tensor: replicate it, shard it (by ceil chunks,
-// strided or ragged) or hold one addend of it.
+// strided or ragged) or hold one partial value of it.
 //
 // A Placement is a small closed value: compare, hash, print and parse it, never
 // derive from it. Where the pieces lie is computed in layout/layout.h.
@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-/// How the addends of a Partial combine into the value.
+/// How the partial values of a Partial combine into the value.
 enum class ReduceOp : uint8_t { kSum, kAvg, kMax, kMin, kProduct };
 
 /// Prints the name used by the notation: "sum", "avg", "max", "min", "product".
@@ -51,13 +51,13 @@ class TESSERA_API Placement {
   int64_t split_factor() const;
   /// Returns the length per coordinate; kRaggedShard only.
   const std::vector<int64_t>& sizes() const;
-  /// Returns how the addends combine; is_partial() only.
+  /// Returns how the partial values combine; is_partial() only.
   ReduceOp reduce_op() const;
-  /// Returns the turn of this cut among those of its tensor dim, or -1 when
+  /// Returns the order of this cut among those of its tensor dim, or -1 when
   /// cuts apply in the order of the mesh dims. See with_order().
   int64_t order() const { return order_; }
 
-  /// Returns this cut at turn `order` (0 first) among the mesh dims that cut
+  /// Returns this cut with order `order` (0 first) among the mesh dims that cut
   /// the same tensor dim. "S(0)[1] S(0)[0]" cuts dim 0 by mesh dim 1 first.
   Placement with_order(int64_t order) const;
   /// Returns this cut on another tensor dim; negative dims stay negative.
@@ -89,7 +89,8 @@ TESSERA_API Placement Shard(int64_t dim);
 /// Holds the whole tensor on every coordinate.
 TESSERA_API Placement Replicate();
 
-/// Holds one addend of the tensor on every coordinate; `op` combines them.
+/// Holds one partial value of the tensor on every coordinate; `op` combines
+/// them.
 TESSERA_API Placement Partial(ReduceOp op = ReduceOp::kSum);
 
 /// Cuts `dim` into `split_factor` pieces, each piece into one part per

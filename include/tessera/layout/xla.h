@@ -23,7 +23,7 @@
 namespace tessera {
 
 /// Prints the HloSharding of a layout in its shortest form: tile counts per
-/// tensor dim, then the numbers of addends and of copies.
+/// tensor dim, then the numbers of partial values and of copies.
 /// Example: [8, 16] S(0) R @ mesh(2, 4) ->
 /// {devices=[2,1,4]<=[8] last_tile_dim_replicate}.
 TESSERA_API std::string to_hlo_sharding(const Layout& layout);
@@ -33,8 +33,8 @@ TESSERA_API std::string to_hlo_sharding(const Layout& layout);
 TESSERA_API std::string to_shardy(const Layout& layout);
 
 /// Reads the HloSharding of a tensor on a mesh. A mesh dim of size 1 comes back
-/// as R, since the text says nothing about it. Strided cuts come back as turns:
-/// SS(0,2) S(0) on mesh(2, 2) as S(0)[1] S(0)[0], which holds the same.
+/// as R, since the text says nothing about it. Strided cuts come back as
+/// orders: SS(0,2) S(0) on mesh(2, 2) as S(0)[1] S(0)[0], which holds the same.
 TESSERA_API Layout from_hlo_sharding(
     std::string_view text, std::vector<int64_t> shape, const MeshShape& mesh);
 /// Reads an HloSharding that lists its devices; the mesh is the one that the

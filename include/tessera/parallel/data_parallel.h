@@ -2,11 +2,11 @@
 // per step.
 //
 // Where a batch is cut along a mesh dim, every rank's gradient of a parameter
-// that is whole in that dim is an addend. By itself each one is summed up as it
-// arrives: right, but one reduction per parameter and backward pass. Under
-// DataParallel addends stay addends, backward passes add up locally, and the
-// sums are taken in few large reductions, each begun as soon as the last of its
-// gradients is there.
+// that is whole in that dim is a partial value. By itself each one is summed up
+// as it arrives: right, but one reduction per parameter and backward pass.
+// Under DataParallel partial values stay partial values, backward passes add up
+// locally, and the sums are taken in few large reductions, each begun as soon
+// as the last of its gradients is there.
 #pragma once
 
 #include <memory>
@@ -47,8 +47,8 @@ class TESSERA_API DataParallel {
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  /// Sums up all gradients that backward passes left as addends; every rank
-  /// must call it, before anything else reads them. Reductions that began
+  /// Sums up all gradients that backward passes left as partial values; every
+  /// rank must call it, before anything else reads them. Reductions that began
   /// during the last backward pass are completed.
   void reduce_gradients();
 

@@ -36,8 +36,8 @@ struct ColwiseParallel {
 };
 
 /// Cuts a layer by its inputs: Linear and Conv by columns of the weight,
-/// Embedding by rows, that is by vocabulary. Each rank has an addend of the
-/// result, which becomes `output_layouts`: Replicate() adds them up on all
+/// Embedding by rows, that is by vocabulary. Each rank has a partial value of
+/// the result, which becomes `output_layouts`: Replicate() adds them up on all
 /// ranks, Shard(1) adds them up by parts of the sequence.
 struct RowwiseParallel {
   /// What plain inputs are taken for; where not set, cut as the layer needs.

@@ -16,7 +16,7 @@ namespace tessera {
 TESSERA_API at::Tensor zeros(
     at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options = {});
-/// Fills with ones; on a Partial dim the addends combine to one.
+/// Fills with ones; on a Partial dim the partial values combine to one.
 TESSERA_API at::Tensor ones(
     at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options = {});

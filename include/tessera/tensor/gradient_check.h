@@ -2,9 +2,9 @@
 //
 // Nothing in a program says that copies stay equal. They part when ranks read
 // different data, draw different numbers, or use to_local() of a replicated
-// tensor each in its own way, whose gradients are then addends, not copies:
-// to_local(t, {.grad_placements = Placements{Partial()}}) says so. These checks
-// find the place. For whole modules see parallel/check_module.h.
+// tensor each in its own way, whose gradients are then partial values, not
+// copies: to_local(t, {.grad_placements = Placements{Partial()}}) says so.
+// These checks find the place. For whole modules see parallel/check_module.h.
 #pragma once
 
 #include <string>

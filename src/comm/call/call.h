@@ -60,7 +60,7 @@ struct CauseFingerprint {
 ///
 /// With `reads`, for ranks that share an address space, an all_gather or
 /// all_to_all copies straight from the input of rank r to the output, as
-/// pulls[r] says; the counts still tell what would be sent, which in an
+/// reads[r] says; the counts still tell what would be sent, which in an
 /// all_to_all is not what stays on a rank.
 struct CollectiveCall {
   CallKind kind = CallKind::kBarrier;
@@ -143,7 +143,8 @@ struct CollectiveFingerprint {
   int64_t takes = 0;    // all_to_all: from the other rank
 };
 
-/// Returns the facts of a call for the rank at place `other` of the group.
+/// Returns the fingerprint of a call for the rank at place `other` of the
+/// group.
 CollectiveFingerprint fingerprint_of(const CollectiveCall& call, int64_t other);
 
 /// Returns what two ranks disagree on ("the dtype"), or nothing; each as the

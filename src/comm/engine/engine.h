@@ -56,7 +56,7 @@ class CommunicatorImpl {
   /// Returns the global ranks, in group order.
   virtual const std::vector<int64_t>& ranks() const = 0;
   virtual std::string engine() const = 0;
-  /// Tells whether calls may have `pulls`.
+  /// Tells whether calls may have `reads`.
   virtual bool shares_memory() const { return false; }
   virtual std::unique_ptr<WorkImpl> submit(CollectiveCall call) = 0;
   /// Returns the group of the given global ranks, this rank among them.

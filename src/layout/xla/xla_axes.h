@@ -1,5 +1,6 @@
 // What a layout and a sharding text of XLA have in common: which mesh dims cut
-// each tensor dim, outermost first, which hold addends, which hold copies.
+// each tensor dim, outermost first, which hold partial values, which hold
+// copies.
 //
 // XLA cuts a dim of size n by k mesh dims once, into ceil(n / (product of their
 // sizes)); the tile of a coordinate is its mixed-radix number over those mesh

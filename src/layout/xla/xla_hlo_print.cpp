@@ -1,7 +1,7 @@
 // Layout -> HloSharding.
 //
 // The mesh dims in the order of the tiles they make, those of tensor dim 0
-// first, then addends, then copies, are a transposition of iota:
+// first, then partial values, then copies, are a transposition of iota:
 //   [8, 16] S(1) S(0) @ mesh(2, 4): order 1, 0 -> devices=[4,2]<=[2,4]T(1,0)
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // HloSharding -> Layout on a known mesh: a step along a mesh dim moves one tile
-// index (a cut, and the length of the step tells its turn), or the index of the
-// addend, or nothing.
+// index (a cut, and the length of the step tells its order), or the index of
+// the partial value, or nothing.
 #include <algorithm>
 
 #include <c10/util/Exception.h>
@@ -53,7 +53,7 @@ std::vector<int64_t> listed_devices(const HloText& hlo) {
   return devices;
 }
 
-// What one device holds: its tile, and which addend of it.
+// What one device holds: its tile, and which partial value of it.
 struct Held {
   std::vector<int64_t> tile;
   int64_t partial = 0;
@@ -148,8 +148,8 @@ class KnownMesh {
     }
   }
 
-  // The tile of a coordinate is the sum of its steps, and its addend depends
-  // on the mesh dims of addends alone.
+  // The tile of a coordinate is the sum of its steps, and its partial value
+  // depends on the mesh dims of partial values alone.
   void check_every_device() {
     int64_t partials = 1;
     for (const int64_t m : unreduced_) {

@@ -31,7 +31,7 @@ constexpr const char* kFromHloSharding = "from_hlo_sharding";
 /// Parses a text for a tensor of `ndim` dims; devices are 0 .. n-1, each once.
 HloText parse_hlo_text(std::string_view text, int64_t ndim);
 
-/// Metadata that tells that addends combine by max or by min.
+/// Metadata that tells that partial values combine by max or by min.
 constexpr std::string_view kHloReduction = "sdy::reduction_op";
 
 }  // namespace tessera::detail

@@ -55,7 +55,7 @@ bool same_ranks(const MeshShape& a, const MeshShape& b) {
 
 Layout with_partials_as(const Layout& layout, const Placement& placement) {
   Placements placements = layout.placements();
-  // A temporary cut is the last of its tensor dim, so turns are spelled out.
+  // A temporary cut is the last of its tensor dim, so orders are spelled out.
   int64_t order = 0;
   if (placement.is_shard()) {
     const auto& cuts = layout.cuts(placement.dim());

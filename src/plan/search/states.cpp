@@ -199,7 +199,7 @@ const States::Lengths& States::lengths(State cuts, int64_t tensor_dim) const {
   return known.emplace(cuts, measure(cuts, tensor_dim)).first->second;
 }
 
-// Cuts the set of lengths that occur, turn by turn.
+// Cuts the set of lengths that occur, in their order.
 States::Lengths States::measure(State cuts, int64_t tensor_dim) const {
   std::vector<int64_t> by_order(static_cast<size_t>(mesh_dims_), -1);
   for (int64_t m = 0; m < mesh_dims_; ++m) {

@@ -2,7 +2,7 @@
 // packed into 64 bits.
 //
 // Byte m of a state describes mesh dim m: the low 5 bits number a placement in
-// a table (0: Replicate), the high 3 bits are the turn of a cut among those of
+// a table (0: Replicate), the high 3 bits are the order of a cut among those of
 // its tensor dim. So equal states are equal numbers, and undoing the innermost
 // cut or appending one changes one byte.
 //   [8, 8] S(0)[1] S(0)[0] R with table R, S(0): bytes 0x21, 0x01, 0x00

@@ -173,7 +173,7 @@ class Transitions {
     }
   }
 
-  // Appends the target's cuts of first .. last, by turn; nothing where one of
+  // Appends the target's cuts of first .. last, by order; nothing where one of
   // them is no cut there or does not fit.
   std::optional<State> with_target_cuts(
       State s, int64_t first, int64_t last) const {

@@ -19,7 +19,8 @@ RuleGroup add_pools(RuleTable& t, const char* name, int64_t spatial_dims) {
       .channels_last();
 }
 
-// Averages of integers are rounded, so that those of addends do not add up.
+// Averages of integers are rounded, so that those of partial values do not add
+// up.
 void add_linear_if_floating(const RuleCall& call, Rows& rows) {
   if (!c10::isFloatingType(call.self().dtype)) {
     return;

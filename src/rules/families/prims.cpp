@@ -43,7 +43,7 @@ RowsFn extreme_rows(ReduceOp op) {
   };
 }
 
-// Where no other dtype is asked for, addends pass.
+// Where no other dtype is asked for, partial values pass.
 void add_sum_of_partials(const RuleCall& call, Rows& rows) {
   if (call.is_none("output_dtype")) {
     add_same_partial(rows, {ReduceOp::kSum, ReduceOp::kAvg});

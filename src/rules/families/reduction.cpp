@@ -134,7 +134,7 @@ void add_histogram_rows(const RuleCall& call, Rows& rows) {
 }  // namespace
 
 void add_reduction_rules(RuleTable& t) {
-  // item(): of a tensor without dims, whose addends are summed up first.
+  // item(): of a tensor without dims, whose partial values are summed up first.
   t.whole({"aten::_local_scalar_dense"});
   t.reduction({"aten::sum.*"}, ReduceOp::kSum).also(add_linear_if_cast_allows);
   // NaN plus a number is NaN, which counts as 0 here, but the part does not.

@@ -1,6 +1,6 @@
 // Views: operators that rename or pick elements of one tensor. A view of
-// addends is an addend of the view, so Partial stays unless elements change
-// their meaning (other dtypes).
+// partial values is a partial value of the view, so Partial stays unless
+// elements change their meaning (other dtypes).
 #include <algorithm>
 
 #include <base/text.h>
@@ -298,8 +298,8 @@ ViewLayout complex_view(
   return view.take();
 }
 
-// Bits of addends are no addends. Elements of another width change the last dim
-// and all strides.
+// Bits of partial values are no partial values. Elements of another width
+// change the last dim and all strides.
 ViewLayout dtype_view(
     const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
   ViewMaker view(call, mesh);

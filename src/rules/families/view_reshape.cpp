@@ -256,7 +256,7 @@ class Reshape {
 };
 
 // The cuts of the operand in an order that every dim agrees with: that of the
-// mesh dims unless a dim has turns.
+// mesh dims unless a dim has orders.
 std::vector<DimSplit> splits_in_order(const ViewMaker& view) {
   std::vector<DimSplit> cuts;
   bool ordered = false;
@@ -276,7 +276,7 @@ std::vector<DimSplit> splits_in_order(const ViewMaker& view) {
   return cuts;
 }
 
-// Gives turns to the cuts of every dim that are not made in mesh order.
+// Gives orders to the cuts of every dim that are not made in mesh order.
 void set_orders(
     const std::vector<int64_t>& order, int64_t ndim, Placements& placements) {
   for (int64_t d = 0; d < ndim; ++d) {

@@ -88,7 +88,7 @@ bool has_copies(const Layout& layout) {
 }
 
 // This rank's part of the tensor. Of several copies one is a shard, so what
-// reaches it is one addend of the gradient.
+// reaches it is one partial value of the gradient.
 at::Tensor local_of(const at::Tensor& tensor) {
   Placements gradient = placements(tensor);
   for (Placement& placement : gradient) {

@@ -8,8 +8,8 @@
 
 namespace tessera::detail {
 
-/// Leaves gradients that arrive at a leaf as addends in one mesh dim as they
-/// are, instead of summing them up; nothing ends that.
+/// Leaves gradients that arrive at a leaf as partial values in one mesh dim as
+/// they are, instead of summing them up; nothing ends that.
 void keep_unreduced(const at::Tensor& leaf, std::optional<int64_t> mesh_dim);
 
 /// Installs the hook that brings the gradient of a leaf to the leaf's own

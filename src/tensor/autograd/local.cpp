@@ -115,8 +115,8 @@ struct ToLocalBackward final : torch::autograd::Node {
 };
 
 // Brings the gradient to the source's mesh and placements, in the dtype that
-// was asked for. Where the source is Partial, every addend has the gradient of
-// the sum: a whole gradient stays whole.
+// was asked for. Where the source is Partial, every partial value has the
+// gradient of the sum: a whole gradient stays whole.
 struct RedistributeBackward final : torch::autograd::Node {
   RedistributeBackward(SpecPtr from, DeviceMesh to, c10::ScalarType sent_dtype)
       : source(std::move(from)),

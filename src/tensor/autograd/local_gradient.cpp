@@ -12,7 +12,7 @@ std::string describe_call(const char* call, const DTensorSpec& spec) {
 }
 
 // A gradient has the shape of its shard on every rank, so a cut stays that
-// cut; copies and addends are of one shape.
+// cut; copies and partial values are of one shape.
 void check_same_shards(
     const char* call, const DTensorSpec& spec, const Placements& given) {
   for (size_t m = 0; m < given.size(); ++m) {

@@ -1,12 +1,12 @@
 // What the gradient of a shard is a shard of: to_local() and from_local().
 //
-// Note [Gradients of addends]
-// A shard or a copy has the gradient of the elements it holds. An addend a_r of
-// a Partial tensor x over n ranks has, with g the gradient of x:
+// Note [Gradients of partial values]
+// A shard or a copy has the gradient of the elements it holds. A partial value
+// a_r of a Partial tensor x over n ranks has, with g the gradient of x:
 //   sum           g, on every rank: Replicate
 //   avg           g / n, on every rank: Replicate, scaled
 //   max, min      g where a_r is the extreme, else 0: depends on the others
-//   product       g times the other addends
+//   product       g times the other partial values
 // The last three have no default: the caller says what they are.
 #pragma once
 
@@ -18,9 +18,9 @@ namespace tessera::detail {
 
 struct LocalGradient {
   Placements placements;
-  /// The tensor's gradient over that of one addend.
+  /// The tensor's gradient over that of one partial value.
   double scale = 1;
-  /// False where Note [Gradients of addends] has no default.
+  /// False where Note [Gradients of partial values] has no default.
   bool known = true;
 };
 

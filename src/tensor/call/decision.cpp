@@ -239,7 +239,7 @@ class Decider {
     return sizes;
   }
 
-  // Without one of the cuts of a tensor dim the turns of the others are wrong.
+  // Without one of the cuts of a tensor dim the orders of the others are wrong.
   void drop_orders(Placements& placements) const {
     for (const Placement& p : placements) {
       if (p.is_shard() && p.order() >= 0) {

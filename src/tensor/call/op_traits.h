@@ -65,11 +65,11 @@ struct OpTraits {
   bool is_elementwise = false;
   /// The result is the argument's shard in another tensor.
   bool shares_shard = false;
-  /// The special kernel reads and writes no element, so it runs on ranks
+  /// The custom kernel reads and writes no element, so it runs on ranks
   /// without data too.
   bool needs_no_data = false;
   CustomKernel custom_kernel = nullptr;
-  /// Not set where the special kernel moves nothing.
+  /// Not set where the custom kernel moves nothing.
   CustomKernelMoves custom_kernel_moves = nullptr;
   /// Gives the results their specs on ranks without data, where they are not
   /// those of a call of another kind.

@@ -74,7 +74,7 @@ struct ShardedMeta final : c10::BackendMeta {
   /// What the tensor, or the one that it is a view of, asks of calls that use
   /// it as a parameter; see parameter_use.h.
   mutable std::shared_ptr<const ParameterUse> use;
-  /// The mesh dim in which gradients of the leaf may stay addends.
+  /// The mesh dim in which gradients of the leaf may stay partial values.
   mutable std::optional<int64_t> unreduced_dim;
   /// Set while an asynchronous move fills `local`; see meta_ready().
   mutable std::shared_ptr<PendingMove> pending;

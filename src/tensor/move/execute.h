@@ -49,7 +49,7 @@ struct PendingPlan final : PendingMove {
   MovingShard shard;
 };
 
-/// Turns a replicated value into the addend of one coordinate; exact.
+/// Turns a replicated value into the partial value of one coordinate; exact.
 at::Tensor partial_value_of(
     const at::Tensor& value, ReduceOp op, int64_t coordinate);
 

@@ -40,7 +40,7 @@ bool is_identity(const StridedCopies& copies, int64_t numel) {
 
 // Both sides of an exchange, one group rank after the other: what this rank
 // sends it and what it receives from it, in buffers or, where ranks share
-// memory, as what it pulls.
+// memory, as what it reads.
 class ExchangeSides {
  public:
   explicit ExchangeSides(PreparedStep& step)

@@ -21,8 +21,8 @@ at::Tensor redistribute_shard(
 /// communication.
 at::Tensor slice_shard(const at::Tensor& value, const DTensorSpec& target);
 
-/// Turns a value that all ranks hold into this rank's addend, along every mesh
-/// dim on which `target` is Partial.
+/// Turns a value that all ranks hold into this rank's partial value, along
+/// every mesh dim on which `target` is Partial.
 at::Tensor to_partial(const at::Tensor& value, const DTensorSpec& target);
 
 /// Sends the value that coordinate `source` of every mesh dim holds to all

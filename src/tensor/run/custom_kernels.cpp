@@ -1,5 +1,6 @@
-// Operators that no general way serves: those that share or replace a shard,
-// fill it from a whole value, or change only sizes and strides.
+// Operators that neither a rule nor a decomposition serves: those that share or
+// replace a shard, fill it from a whole value, or change only sizes and
+// strides.
 #include <algorithm>
 #include <string_view>
 

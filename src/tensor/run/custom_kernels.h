@@ -5,7 +5,8 @@
 
 namespace tessera::detail {
 
-/// Fills in the special kernel of an operator that no general way serves.
+/// Fills in the custom kernel of an operator that neither a rule nor a
+/// decomposition serves.
 void find_custom_kernel(const c10::OperatorName& name, OpTraits& traits);
 
 }  // namespace tessera::detail

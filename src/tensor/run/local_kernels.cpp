@@ -42,7 +42,8 @@ std::optional<c10::ScalarType> dtype_argument(const OpCall& call) {
   return call.argument(static_cast<size_t>(*number)).toScalarType();
 }
 
-// The sum of a part over the number of all elements: an addend of the mean.
+// The sum of a part over the number of all elements: a partial value of the
+// mean.
 void mean_kernel(const LocalCall& local) {
   const OpCall& call = local.call;
   const std::vector<int64_t>& shape = local.operands[0].shape();

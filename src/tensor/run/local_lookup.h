@@ -10,8 +10,8 @@ namespace tessera::detail {
 /// index_select and index with one index tensor, whatever runs the rank holds.
 void local_lookup(const LocalCall& local);
 
-/// Adds up bags of rows, of those that this rank holds: addends of the sums, or
-/// of the means, of bags.
+/// Adds up bags of rows, of those that this rank holds: partial values of the
+/// sums, or of the means, of bags.
 void local_bags(const LocalCall& local);
 
 /// Runs a convolution, or its backward form, on shards of channels: the groups

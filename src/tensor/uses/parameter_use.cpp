@@ -160,7 +160,7 @@ at::Tensor as_sharded(
 }
 
 // What is whole already is moved for its gradient: ranks that each use it have
-// addends of that, which are summed up here, once for all that use it.
+// partial values of that, which are summed up here, once for all that use it.
 bool needs_no_move(
     const at::Tensor& t, const Placement& here, const Placement& target) {
   return here == target && !(target.is_replicate() && t.requires_grad());

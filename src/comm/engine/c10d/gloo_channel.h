@@ -2,10 +2,10 @@
 //
 // Note [Why messages only]
 // Of Gloo only its messages are used: the wait for a message can be ended from
-// outside, that for one of its collectives only by a timeout. So a wire that is
-// closed lets go of every buffer at once, whatever the other ranks do.
-// A thread of the wire makes the connections and then carries the transfers out
-// one after the other; messages have a thread each, since their order among
+// outside, that for one of its collectives only by a timeout. So a channel that
+// is closed lets go of every buffer at once, whatever the other ranks do.
+// A thread of the channel makes the connections and then carries the transfers
+// out one after the other; messages have a thread each, since their order among
 // each other is free.
 #pragma once
 

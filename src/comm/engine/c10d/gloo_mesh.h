@@ -21,7 +21,7 @@ using GlooDevices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
 GlooDevices gloo_devices(const std::string& interface);
 
 /// Joins `size` processes, each connected with each; does not wait for them.
-/// The store's keys belong to this wire alone. It must be closed.
+/// The store's keys belong to this channel alone. It must be closed.
 std::shared_ptr<Channel> make_gloo_mesh(
     StorePtr store, GlooDevices devices, int64_t group_rank, int64_t size);
 

@@ -1,5 +1,5 @@
 // MPI as a network: messages between pairs on two communicators of its own, one
-// for data and one for news.
+// for data and one for events.
 //
 // Note [Messages instead of MPI's collectives]
 // A group has a tag instead of a communicator of its own. MPI_Comm_create_group
@@ -453,7 +453,7 @@ class MpiTransport final : public Transport {
         MPI_STATUSES_IGNORE);
     return flag != 0;
   }
-  // Long news waits at its sender until it is received.
+  // A long event waits at its sender until it is received.
   template <class F>
   void hear_until(const F& condition) {
     while (!failed_ && !condition()) {

@@ -5,7 +5,7 @@
 
 namespace tessera::detail {
 
-// "RANK WORLD GROUP LANES lane calls lane calls text"
+// "RANK WORLD GROUP SEQUENCES sequence calls sequence calls text"
 std::string to_bytes(const PeerEvent& event) {
   std::ostringstream out;
   out << event.rank << ' ' << event.world << ' ' << event.group << ' '

@@ -85,8 +85,8 @@ ProcessCall::ProcessCall(
                                          : "call " + std::to_string(sequence_);
 }
 
-// Transfers of a lane start in the same order on all ranks: a call waits until
-// the one before it has started its last.
+// Transfers of a call sequence start in the same order on all ranks: a call
+// waits until the one before it has started its last.
 bool ProcessCall::has_turn() const {
   return call_sequence_.next == sequence_;
 }
@@ -236,9 +236,9 @@ void ProcessCall::check_fingerprints() const {
   }
 }
 
-// What lies on an accelerator is brought here once the facts agree. In an
-// all_to_all, two ranks may disagree on a run that a third one does not see: it
-// hears of that while it waits for their data.
+// What lies on an accelerator is brought here once the fingerprints agree. In
+// an all_to_all, two ranks may disagree on a run that a third one does not see:
+// it hears of that while it waits for their data.
 bool ProcessCall::is_small() const {
   const at::Tensor& sample = call_.sample();
   bool small = call_.kind != CallKind::kAllToAll &&

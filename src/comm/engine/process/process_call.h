@@ -38,7 +38,7 @@ class ProcessGroupState {
   /// The threads that wait for a collective which they have called.
   std::vector<std::thread::id> waiting;
 
-  /// Calls that reach the wire one after the other: collectives; messages of
+  /// Calls that reach the channel one after the other: collectives; messages of
   /// one direction, peer and tag.
   struct CallSequence {
     uint64_t calls = 0;  // so far
@@ -47,7 +47,8 @@ class ProcessGroupState {
   CallSequence& call_sequence_of(const CollectiveCall& call);
   using CallSequenceKey =
       std::tuple<CallKind, int64_t, int64_t>;  // kind, peer, tag
-  /// Returns a number for a lane of one of its ranks, unlike those of others.
+  /// Returns a number for a call sequence of one of its ranks, unlike those of
+  /// others.
   uint64_t call_sequence_id(const CallSequenceKey& key) const;
   /// Adds how many calls this rank has made, by call_sequence_id().
   void count_calls(std::map<uint64_t, uint64_t>& calls) const;
@@ -97,7 +98,7 @@ class ProcessCall {
   const std::string& label() const { return label_; }
 
   /// Moves on as far as it can without waiting. Throws what ends the call: a
-  /// Disagreement, or an error of the wire.
+  /// Mismatch, or an error of the channel.
   void advance();
   bool complete() const { return stage_ == Stage::kComplete; }
   bool failed() const { return !error_.empty(); }
@@ -162,13 +163,13 @@ class ProcessCall {
   std::thread::id caller_ = std::this_thread::get_id();
   std::string label_;
   ProcessGroupState::CallSequence& call_sequence_;
-  uint64_t sequence_;  // in its lane
+  uint64_t sequence_;  // in its call sequence
   Stage stage_ = Stage::kQueued;
   TransferPtr transfer_;
-  std::vector<CallRecord> said_;     // to each place
-  std::vector<CallRecord> heard_;    // from each place
-  at::Tensor device_output_;         // where results go in the end
-  at::Tensor gathered_;              // addends of a reduction, from scratch
+  std::vector<CallRecord> said_;   // to each place
+  std::vector<CallRecord> heard_;  // from each place
+  at::Tensor device_output_;       // where results go in the end
+  at::Tensor gathered_;  // partial values of a reduction, from scratch
   std::vector<StreamPoint> points_;  // what the tensors wait for
   std::string error_;
 };

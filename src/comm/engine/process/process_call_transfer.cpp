@@ -9,8 +9,8 @@
 namespace tessera::detail {
 namespace {
 
-// Up to this many bytes per rank, an all_reduce gathers all addends everywhere:
-// one transfer instead of two.
+// Up to this many bytes per rank, an all_reduce gathers all partial values
+// everywhere: one transfer instead of two.
 constexpr int64_t kAtOnceBytes = 32 * 1024;
 
 void* data_of(const at::Tensor& tensor) {
@@ -89,7 +89,7 @@ ProcessCall::Run ProcessCall::given_to(int64_t group_rank) const {
   return {};
 }
 
-// For reductions: an addend, which has no place of its own.
+// For reductions: a partial value, which has no place of its own.
 ProcessCall::Run ProcessCall::taken_from(int64_t group_rank) const {
   auto* data = static_cast<char*>(data_of(call_.output));
   const Run all{data, size_of(call_.output)};
@@ -202,7 +202,7 @@ void ProcessCall::start_reduction() {
       input_of(call_.input), sent, data_of(gathered_), received);
 }
 
-// Combines the addends in rank order; they lie `stride` bytes apart.
+// Combines the partial values in rank order; they lie `stride` bytes apart.
 void ProcessCall::reduce(
     const char* first, int64_t stride, void* to, int64_t numel) const {
   if (numel == 0) {

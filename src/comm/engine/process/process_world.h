@@ -1,20 +1,19 @@
-// Ranks that are processes, over any network.
+// Ranks that are processes, over any transport.
 //
 // Note [A call between processes]
 // A call goes through stages; wait() and done() of any call move all calls of
 // the process on, so nothing needs a thread of its own.
-//   1. facts   every rank sends every other one what it called
-//   (CollectiveFingerprint and a
-//              text). A disagreement is found by both ranks of a pair. Runs
-//              of up to 256 bytes travel along (CallRecord), and the call ends
+//   1. fingerprints   every rank sends its own, and a text, to every other one
+//              (CallRecord), so both ranks of a pair find a mismatch. Runs of
+//              up to 256 bytes travel along, and the call ends
 //   2. data    the transfers of the kind; reductions travel as all_to_all and
 //              are combined here in rank order, so results repeat bit for bit
 //              and equal those of the threads engine
 //   3. end     results are copied to an accelerator where they belong there
-// What ends a call that cannot complete: a disagreement, an error of the wire,
-// news of another rank, the deadline. The group is broken then: its wire is
-// closed, later calls throw at once, and the others are told. The failure of a
-// rank breaks all groups; those rebuilt without it go on.
+// What ends a call that cannot complete: a mismatch, an error of the channel,
+// an event of another rank, the deadline. The group is broken then: its channel
+// is closed, later calls throw at once, and the others are told. The failure of
+// a rank breaks all groups; those rebuilt without it go on.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,5 @@
-// Memory for addends, kept from call to call: fresh pages cost more than sums.
+// Memory for partial values, kept from call to call: fresh pages cost more than
+// sums.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Messages of a rank to itself, which no wire need carry.
+// Messages of a rank to itself, which no channel need carry.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace tessera::detail {
 
-/// Returns the wire with messages from `group_rank` to itself kept in this
+/// Returns the channel with messages from `group_rank` to itself kept in this
 /// process; a send is complete at once, since it leaves a copy.
 std::unique_ptr<Channel> with_self_messages(
     std::unique_ptr<Channel> channel, int64_t group_rank);

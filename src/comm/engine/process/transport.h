@@ -55,11 +55,11 @@ class Channel {
       void* data, int64_t bytes, int64_t group_rank, int64_t tag) = 0;
   /// Returns the places that are known not to have joined yet.
   virtual std::vector<int64_t> absent() { return {}; }
-  /// Ends what is under way, here and on the others, as far as the wire can.
+  /// Ends what is under way, here and on the others, as far as the channel can.
   virtual void close() noexcept = 0;
 };
 
-/// Makes wires, and carries news of failures past them.
+/// Makes channels, and carries events of failures past them.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -67,16 +67,16 @@ class Transport {
   virtual int64_t size() const = 0;
   /// Returns the engine's name: "mpi", "gloo", ...
   virtual std::string name() const = 0;
-  /// Joins the ranks, this one among them, in a wire of their own. Collective
-  /// over them; `key` is equal on all and used once.
+  /// Joins the ranks, this one among them, in a channel of their own.
+  /// Collective over them; `key` is equal on all and used once.
   virtual std::unique_ptr<Channel> join(
       const std::vector<int64_t>& ranks, const std::string& key) = 0;
 
   /// Tells other ranks; a rank that has ended may not answer any more.
   virtual void notify(
       const std::vector<int64_t>& ranks, const PeerEvent& event) noexcept = 0;
-  /// Returns a world's news not returned before; does not wait. Those of other
-  /// worlds, which a rank may have entered earlier or later, are kept.
+  /// Returns the events of a world not returned before; does not wait. Those of
+  /// other worlds, which a rank may have entered earlier or later, are kept.
   virtual std::vector<PeerEvent> poll_events(uint64_t world) = 0;
 };
 

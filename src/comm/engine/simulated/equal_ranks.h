@@ -3,8 +3,8 @@
 // Note [What the others hold]
 // The others are taken to hold and to send what this rank does:
 //   all_gather, gather      every run is this rank's input
-//   all_reduce,             every addend is this rank's: sum n x, product x^n,
-//   reduce_scatter          avg, max and min x
+//   all_reduce,             every partial value is this rank's: sum n x,
+//   reduce_scatter          product x^n, avg, max and min x
 //   all_to_all              from rank r comes what goes to rank r
 //   broadcast               the tensor stays as it is
 //   scatter, recv           zeros: this rank holds nothing like it

@@ -1,5 +1,6 @@
 // Means of elementwise losses over cut tensors: the sum over a shard, divided
-// by the number of all elements, is an addend of the mean. Nothing is sent.
+// by the number of all elements, is a partial value of the mean. Nothing is
+// sent.
 //
 // Worked row, mse_loss: terms (1 4 | 9) -> 5 / 3 and 9 / 3 -> 14 / 3.
 #include <optional>

@@ -1,6 +1,6 @@
 // The negative log-likelihood over cut scores. Each rank picks the scores of
 // the targets whose class it holds; what it picks, and the weight of it, are
-// addends. No score is sent.
+// partial values. No score is sent.
 //
 // Scores are [C], [N, C] or [N, C, H, W], targets the same without C.
 #include <ATen/TensorOperators.h>
@@ -145,7 +145,7 @@ SpecPtr number_spec(
   return DTensorSpec::make(decomposed.mesh(), placements, {}, dtype);
 }
 
-// One loss per target: addends along the mesh dims that cut the classes.
+// One loss per target: partial values along the mesh dims that cut the classes.
 void finish_terms(
     DecomposedCall& decomposed, const Picks& picks, const at::Tensor& terms) {
   const c10::ScalarType dtype = picks.self.scalar_type();

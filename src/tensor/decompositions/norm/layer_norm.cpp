@@ -89,7 +89,7 @@ void layer_norm(const OpCall& call) {
 }
 
 // The gradients of weight and bias: what is left of the leading dims, whose
-// cuts leave addends.
+// cuts leave partial values.
 at::Tensor weight_gradient(
     const DecomposedCall& decomposed, const Reduced& batch,
     c10::ScalarType dtype, const at::Tensor& product) {

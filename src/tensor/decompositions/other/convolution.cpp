@@ -150,7 +150,7 @@ void convolution(const OpCall& call) {
   })});
 }
 
-// This rank's gradients: of its padded rows, and addends of the others.
+// This rank's gradients: of its padded rows, and partial values of the others.
 struct LocalGradients {
   at::Tensor input, weight, bias;
 };

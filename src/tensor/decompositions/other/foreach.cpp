@@ -103,8 +103,8 @@ void write_replicated(
   }
 }
 
-// A tensor of the list, and what stands in for its shard: addends are scaled
-// when they are summed up, since a sum may be infinite.
+// A tensor of the list, and what stands in for its shard: partial values are
+// scaled when they are summed up, since a sum may be infinite.
 struct Scaled {
   at::Tensor tensor;
   at::Tensor local;

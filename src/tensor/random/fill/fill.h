@@ -8,20 +8,20 @@
 
 namespace tessera::detail {
 
-/// Returns new plain values of the extent's shape. `part` keeps the draws of
-/// one operation apart.
+/// Returns new plain values of the shape of the index ranges. `part` keeps the
+/// draws of one operation apart.
 at::Tensor draw_values(
     const GlobalIndexRanges& ranges, at::ScalarType dtype, c10::Device device,
     const Distribution& distribution, PhiloxKey key, uint32_t part = 0);
 
 /// Fills a tensor, plain or sharded in any way, with values that depend on its
 /// global shape and dtype, the distribution and the key only. A Partial tensor
-/// becomes addends of the values.
+/// gets partial values that reduce to them.
 void fill_tensor(
     const at::Tensor& tensor, const Distribution& distribution, PhiloxKey key,
     uint32_t part = 0);
 
-/// Returns the values of an extent, made on an accelerator by ATen's integer
+/// Returns the values of index ranges, made on an accelerator by ATen's integer
 /// operators: this library needs no device compiler. Uniforms, integers and
 /// Bernoulli values are those of the host; normals and exponentials are
 /// computed in f64 there too, and agree after rounding to 1 ulp of f32.

@@ -143,7 +143,8 @@ bool is_drawn_by(const OpCall& call, CustomKernel kernel) {
   return listed_random_kernel(call.op().operator_name()) == kernel;
 }
 
-// By rejection: parameters are read in their layout, addends summed first.
+// By rejection: parameters are read in their layout, partial values summed
+// first.
 bool reads_summed(const OpCall& call) {
   return is_drawn_by(call, gamma_kernel) || is_drawn_by(call, poisson_kernel) ||
          is_drawn_by(call, binomial_kernel) ||

@@ -47,7 +47,7 @@ void normal_kernel(const OpCall& call);
 void dropout_kernel(const OpCall& call);
 void rrelu_kernel(const OpCall& call);
 /// Returns the placements of the results of rrelu: those of self, unless it has
-/// addends.
+/// partial values.
 std::optional<Placements> placements_of_rrelu(const OpCall& call);
 // sample_ops.cpp: by rejection
 void gamma_kernel(const OpCall& call);

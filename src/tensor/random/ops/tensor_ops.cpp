@@ -52,7 +52,7 @@ bool is_partial_sum(const at::Tensor& t) {
   return linear;
 }
 
-// input * mask * scale. Addends of a sum are masked one by one.
+// input * mask * scale. Partial values of a sum are masked one by one.
 at::Tensor masked(
     const at::Tensor& input, const at::Tensor& mask, double scale) {
   if (!is_partial_sum(input)) {

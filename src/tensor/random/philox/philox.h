@@ -2,19 +2,21 @@
 // ("Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 //
 // Note [How an element finds its words]
-// A draw has a key, mixed from seed, stream and operation. Element i, its place
-// in the row-major order of the global shape, reads the words of a block, which
-// is a function of the key and i alone:
+// A RandomOffset has a key, mixed from seed, stream and operation. A key and a
+// counter give a block of four 32-bit words. The element with linear index i
+// (in the row-major order of the global shape) reads words of one block, which
+// the key and i alone decide:
 //
-//   scheme   words  block                      words of the block   used for
-//   narrow   1      {i >> 2, part, 0}          i & 3                f32, f16,
-//                                                                   bf16, bool
-//   wide     2      {i >> 1, part, 1}          2 (i & 1), + 1       f64,
-//   integers whole    any    {i, part, 2 + attempt}     0 1 2 3 rejection
+// clang-format off
+//   scheme       block                   words of the block   used for
+//   kNarrow      {i >> 2, part, 0}       i & 3                f32, f16, bf16, bool
+//   kWide        {i >> 1, part, 1}       2 (i & 1), and next  f64, integers
+//   kFullBlock   {i, part, 2 + attempt}  0 1 2 3              rejection sampling
+// clang-format on
 //
 // A block's counter is {low 32 bits, high 32 bits of the first number, part,
-// scheme}. `part` counts the draws that one operation makes. Example: element
-// 6 of a narrow draw reads word 2 of counter {1, 0, 0, 0}.
+// scheme}. `part` tells the draws of one operation apart.
+// Example: element 6 of a narrow draw reads word 2 of counter {1, 0, 0, 0}.
 #pragma once
 
 #include <array>
