@@ -205,7 +205,7 @@ std::vector<Bucket> fill_buckets(
   return buckets;
 }
 
-// Returns the parameters that every rank of the dim has whole, each once.
+// Returns the parameters that are replicated along the mesh dim, each once.
 std::vector<at::Tensor> reduced_parameters(
     const torch::nn::Module& module, const DeviceMesh& mesh, int64_t dim) {
   std::vector<at::Tensor> parameters;

@@ -21,7 +21,7 @@ struct Layer {
   int64_t weight_in = 1;
   int64_t input_dim = -1;
   int64_t output_dim = -1;
-  /// Where the input is indices, which every rank needs whole.
+  /// Where the input is indices, which every rank needs replicated.
   bool is_lookup = false;
   bool can_be_sharded_by_inputs = true;
 };

@@ -237,7 +237,7 @@ class Planner {
   void apply(const NamedModule&, const ParameterParallel&) {}
 
   // Calls f(use) for every parameter below a module; those that the plan has
-  // not placed yet are kept whole.
+  // not placed yet are replicated.
   template <class F>
   void for_each_use(const NamedModule& named, F f) {
     const auto parameters = named.module->named_parameters();

@@ -41,7 +41,7 @@ Placements at_dims(const Layout& layout, const std::vector<int64_t>& dims) {
 
 }  // namespace
 
-// An exchange between two meshes shows the whole of both.
+// An exchange between two meshes shows all placements of both.
 Placements Step::from() const {
   return kind == StepKind::kExchange ? before.placements()
                                      : at_dims(before, mesh_dims);

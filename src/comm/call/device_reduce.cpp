@@ -15,7 +15,7 @@ at::Tensor flat_run(const at::Tensor& tensor, int64_t begin, int64_t count) {
   return tensor.view({-1}).narrow(0, begin, count);
 }
 
-// ATen has few kernels for these; they take the way through host memory.
+// ATen has few kernels for these; they are reduced in host memory.
 bool reduces_on_host(at::ScalarType dtype) {
   return dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64;
 }

@@ -1,5 +1,5 @@
 // Rows of operators that treat the indices of some dims alike and leave one or
-// a few dims whole: what concat, indexing and pooling share.
+// a few dims unsharded: what concat, indexing and pooling share.
 #pragma once
 
 #include <string>

@@ -6,7 +6,7 @@
 namespace tessera::detail {
 
 /// Makes gradients that reach a plain leaf plain, so that optimizers can use
-/// them: the whole value, zeros on a rank outside of the mesh. Nothing happens
+/// them: the global value, zeros on a rank outside of the mesh. Nothing happens
 /// where that was said before.
 void keep_gradient_plain(const at::Tensor& leaf);
 /// Returns a plain tensor as another one, whose gradient arrives plain.

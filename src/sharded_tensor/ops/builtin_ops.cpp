@@ -1,4 +1,5 @@
-// The operators whose results are cut, or made, in a way of their own.
+// The built-in operators: those whose results are sharded, or computed, as no
+// general rule says.
 #include <unordered_map>
 
 #include <c10/util/Exception.h>

@@ -26,9 +26,11 @@ std::optional<Values> run_user_op(
 sharded_tensor::ShardedTensor only_result(
     const std::string& op, const Values& results);
 
-/// An operator whose result is cut, or made, in a way of its own.
+/// A built-in operator: its result is sharded, or computed, as no general rule
+/// says.
 using BuiltinOp = Values (*)(const Values& arguments);
-/// Returns it, or nullptr where the general ways serve.
+/// Returns the built-in operator of a name, or nullptr where DTensor's rules or
+/// elementwise boxes serve.
 BuiltinOp find_builtin_op(const std::string& op);
 
 /// Tells whether the shards of all sharded arguments lie alike and the plain

@@ -50,7 +50,7 @@ ShardedTensor sharded_like(
   return result;
 }
 
-// The whole tensor, plain, on every rank of the group.
+// The global value as a plain tensor, on every rank of the group.
 at::Tensor plain_of(const at::Tensor& tensor, const ProcessGroup& group) {
   const DeviceMesh mesh = group_mesh(device_mesh(tensor).device_type(), group);
   return to_local(redistribute(tensor, mesh, {Replicate()}));

@@ -1,4 +1,5 @@
-// The values that a property can have, their codes in bytes and their words.
+// The values that a property can have, with their codes in bytes and their
+// names in text.
 #pragma once
 
 #include <cstdint>

@@ -311,7 +311,8 @@ at::Tensor redistribute_local(
   if (mesh == source->mesh() &&
       plan->target->layout() == spec_of(tensor).layout() &&
       plan->target->dtype() == spec_of(tensor).dtype()) {
-    return detail::wrap_shared(tensor);  // other words for the same placements
+    // Equal placements, spelled differently.
+    return detail::wrap_shared(tensor);
   }
   detail::MovingShard moving = detail::start(*plan, local);
   const bool waits = !options.async || to_other_devices;
@@ -348,9 +349,10 @@ at::Tensor redistributed(
 
 // Note [Sub-meshes]
 // Ranks name different meshes when each names the slice that holds it. Every
-// slice then gets a copy of the tensor: it is made whole in the dims that the
-// slice has not, and these are dropped. The other way round, the copies of all
-// slices, which are equal, become one tensor that is replicated in those dims.
+// slice then gets a copy of the tensor: it is replicated along the dims that
+// the slice has not, and these are dropped. The other way round, the copies of
+// all slices, which are equal, become one tensor that is replicated in those
+// dims.
 
 // Returns the dims of a mesh that a slice of it has; nothing where it is none.
 std::optional<std::vector<size_t>> dims_of_slice(

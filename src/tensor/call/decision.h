@@ -38,7 +38,7 @@ enum class Strategy : uint8_t {
   kCustomKernel,  // a kernel of its own
   kByRule,        // shards, in the placements that a rule chose
   kDecomposed,    // calls of other operators
-  kReplicated     // whole values
+  kReplicated     // replicated values, gathered first
 };
 
 /// What happens to one tensor argument, or to one element of a list argument.

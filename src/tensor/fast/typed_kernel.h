@@ -5,8 +5,8 @@
 // arguments of each call into a stack for it, and unpack them again for the
 // call on shards. Operators whose C++ signature is a common one get a kernel of
 // that signature instead. It serves calls that were met before and run at once
-// (Note [A call that was met before]); everything else it packs and hands to
-// the boxed kernel, which alone knows the whole truth.
+// (Note [A call that was met before]); all other calls it puts on a stack for
+// the boxed kernel, which serves every call.
 #pragma once
 
 #include <optional>

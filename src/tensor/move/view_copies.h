@@ -3,8 +3,8 @@
 // Note [Views of shards]
 // A view that the shard itself can show (what a rule says, see rules/rule.h)
 // shares the shard's memory. Every other view is taken of a copy of the tensor
-// in placements that can show it, replicated where a cut is in the way: a
-// `ViewCopy`, shared by all views that need those placements. A write through
+// in placements that can show it, replicated where a sharded dim prevents that:
+// a `ViewCopy`, shared by all views that need those placements. A write through
 // one of them is cut back into the shard at once; a write to the shard makes
 // the copies stale, and the next use of a view copies again. All ranks run the
 // same program, so all of them do; whether one of them still holds a view must
@@ -83,7 +83,7 @@ void keep_sums(const at::Tensor& t, int64_t dim, at::Tensor sums);
 /// the shape of its shard with 1 for the dim; undefined where nothing was.
 at::Tensor known_sums(const at::Tensor& t, int64_t dim);
 
-/// Returns the whole value, plain; may share memory with the tensor.
+/// Returns the replicated value as a plain tensor; may share memory with `t`.
 at::Tensor replicated_value(const at::Tensor& t);
 
 }  // namespace tessera::detail

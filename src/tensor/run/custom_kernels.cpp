@@ -37,7 +37,8 @@ at::Tensor apart_from(const at::Tensor& local, const at::Tensor& source) {
                                                        : source;
 }
 
-// Writes `value`, plain and whole, or sharded in any way, into a shard.
+// Writes `value`, a plain tensor with the global value or a sharded one of any
+// placements, into a shard.
 void copy_into(const at::Tensor& self, const at::Tensor& value) {
   const DTensorSpec& spec = spec_of(self);
   const at::Tensor local = refreshed_shard(self);
@@ -282,8 +283,8 @@ bool keeps_shape(const OpCall& call, const at::Tensor& self) {
          at::IntArrayRef(call.argument(1).toDimVector()) == self.sizes();
 }
 
-// The first elements in memory stay, so the whole value must lie in memory as
-// its elements are counted.
+// The first elements in memory stay, so the replicated value must lie in memory
+// as its elements are counted.
 void resize_kernel(const OpCall& call) {
   const at::Tensor self = call.argument(0).toTensor();
   if (keeps_shape(call, self)) {

@@ -8,7 +8,7 @@
 
 namespace tessera::detail {
 
-/// squeeze, squeeze.dim: drops the dims of one index in the whole tensor, not
+/// squeeze, squeeze.dim: drops the dims of one index in the global tensor, not
 /// those of which this rank happens to hold one.
 void local_squeeze(const LocalCall& local);
 

@@ -19,13 +19,13 @@ namespace tessera::detail {
 
 namespace {
 
-// What stands in for the data of a mesh that this rank is outside of: nothing,
+// The local argument of a call on a mesh that this rank is outside of: nothing,
 // on the meta device; where an operator has no meta kernel, a value that its
 // checks let pass.
 enum class OffMeshArgument : uint8_t { kMeta, kOnes, kZeros };
 
 // Runs the call on tensors of the global shapes without the data of this mesh.
-// Returns what stood in for the tensors that the call writes.
+// Returns the local arguments of the tensors that the call writes.
 std::vector<at::Tensor> run_for_shapes(
     const OpCall& call, OffMeshArgument with) {
   const bool on_meta = with == OffMeshArgument::kMeta;

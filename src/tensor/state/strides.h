@@ -6,17 +6,17 @@
 // dims follow each other in memory in the order of the global strides, see
 // shard_strides(). So what a tensor says of its memory format holds for its
 // shards: those of a channels_last tensor are channels_last, whichever dim is
-// cut, and kernels choose as for the whole; and a view that the global strides
-// permit is one that the shard permits, unless the cut is in the way.
-// distribute_tensor() and make_dtensor_() take the global strides from the
-// value, from_local() from the order of dims of the local tensor, and a
-// redistribution from its source.
-// Two kinds of shards lie otherwise: views of a shard, whose strides follow
-// from its own, and what from_local() was given, where that is not dense
-// (sliced, expanded) or has other strides than .stride says. Views of the
-// latter are taken of a copy where its memory does not permit them.
-// Between ranks data travel row-major. So ranks that see one tensor in
-// different formats, as from_local() lets them, still mean the same elements.
+// cut, and kernels choose as for the unsharded tensor; and a view that the
+// global strides permit is one that the shard permits, unless a sharded dim
+// prevents it. distribute_tensor() and make_dtensor_() take the global strides
+// from the value, from_local() from the order of dims of the local tensor, and
+// a redistribution from its source. Two kinds of shards lie otherwise: views of
+// a shard, whose strides follow from its own, and what from_local() was given,
+// where that is not dense (sliced, expanded) or has other strides than .stride
+// says. Views of the latter are taken of a copy where its memory does not
+// permit them. Between ranks data travel row-major. So ranks that see one
+// tensor in different formats, as from_local() lets them, still mean the same
+// elements.
 #pragma once
 
 #include <cstdint>

@@ -159,8 +159,9 @@ at::Tensor as_sharded(
   return from_local(t, mesh, placements);
 }
 
-// What is whole already is moved for its gradient: ranks that each use it have
-// partial values of that, which are summed up here, once for all that use it.
+// A replicated input is redistributed too, for its gradient: ranks that each
+// use it have partial values of that, which are summed up here, once for all
+// that use it.
 bool needs_no_move(
     const at::Tensor& t, const Placement& here, const Placement& target) {
   return here == target && !(target.is_replicate() && t.requires_grad());

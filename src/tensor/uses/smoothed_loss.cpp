@@ -111,7 +111,7 @@ class SmoothedLoss : public torch::autograd::Function<SmoothedLoss> {
         weighed.sum(1).masked_fill(labels.counts().logical_not(), 0);
     at::Tensor loss =
         chosen * (1 - labels.smoothing) - mean * labels.share_of_class();
-    at::Tensor part;  // of one target in the mean, whole for backward too
+    at::Tensor part;  // of one target in the mean; replicated, for backward too
     if (labels.reduction != at::Reduction::None) {
       loss = loss.sum();
     }

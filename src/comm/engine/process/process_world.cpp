@@ -265,7 +265,7 @@ void ProcessWorld::move_all() {
 }
 
 // A connection that breaks is often the end of another rank, which may have
-// said why: its word is worth a moment.
+// said why: waiting a moment for its message gives a better error.
 void ProcessWorld::explain_error(ProcessGroupState& group) {
   const auto limit = ProcessCall::Clock::now() + kExplanation;
   while (group.broken.empty() && ProcessCall::Clock::now() < limit) {

@@ -191,8 +191,8 @@ void nll_forward(const OpCall& call) {
     };
     return decomposed.finish({result(0), result(1)});
   }
-  // The mean divides by the weight of all, which the backward wants whole: the
-  // loss travels with it.
+  // The mean divides by the weight of all, which the backward pass needs
+  // replicated: the loss travels with it.
   const Placements unsharded = replicated(decomposed.mesh());
   const at::Tensor sums = decomposed.all_reduce(
       DTensorSpec::make(

@@ -103,7 +103,7 @@ void write_replicated(
   }
 }
 
-// A tensor of the list, and what stands in for its shard: partial values are
+// A tensor of the list, and its local argument: partial values are
 // scaled when they are summed up, since a sum may be infinite.
 struct Scaled {
   at::Tensor tensor;

@@ -47,7 +47,7 @@ class StoreEvents {
   std::map<int64_t, int64_t> read_;                   // by rank
   std::map<uint64_t, std::vector<PeerEvent>> heard_;  // by world
   std::map<int64_t, bool> ended_;
-  std::set<int64_t> dead_;                         // without a word
+  std::set<int64_t> dead_;                         // ended without an event
   std::map<uint64_t, std::set<int64_t>> mourned_;  // the dead, by world told
   std::map<int64_t, pid_t> processes_;
 };
