@@ -139,7 +139,8 @@ class Reader:
 
     def namespace(self, i, path):
         start = self.tokens.index("{", i)
-        words = [t for t in self.tokens[i + 1:start] if cpp_names.is_word(t)]
+        words = [t for t in self.tokens[i + 1:start]
+                 if cpp_names.is_word(t) and t != "inline"]
         end = self.close(start)
         outer, self.space = self.space, path + tuple(words)
         self.scope(start + 1, end - 1, self.space, None)

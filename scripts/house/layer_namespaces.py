@@ -23,6 +23,8 @@ import sys
 
 LAYERS = ("layout", "plan", "rules", "comm", "tensor", "modules", "parallel",
           "sharded_tensor", "checkpoint")
+# Types that another layer's header declares before they are defined.
+FORWARD = {"RandomCounters": "comm"}
 OPEN = re.compile(r"^(namespace (?:tessera::)?detail)( \{)", re.MULTILINE)
 CLOSE = re.compile(r"^(\}  // namespace (?:tessera::)?detail)$", re.MULTILINE)
 
@@ -41,6 +43,13 @@ def with_layer(path, text):
     layer = layer_of(path)
     if not layer:
         return text
+    for name, other in FORWARD.items():
+        if other != layer:
+            space = f"namespace detail::inline {other}_layer"
+            text = re.sub(
+                rf"^namespace detail {{\n((?:class|struct) {name};\n)",
+                rf"{space} {{\n\1}}  // {space}\nnamespace detail {{\n", text,
+                flags=re.MULTILINE)
     text = OPEN.sub(rf"\1::inline {layer}_layer\2", text)
     return CLOSE.sub(rf"\1::inline {layer}_layer", text)
 

@@ -143,6 +143,10 @@ class HeadersTest(unittest.TestCase):
             self.assertIn(f"tessera::detail::{name}:", problems[0])
         self.assert_reported("namespace detail { TESSERA_API int run(int n); }",
                              "no code of a public header uses it; remove")
+        layer = hidden.replace("detail", "detail::inline box_layer")
+        problems = self.problems(layer, call.format("run"))
+        self.assertEqual(len(problems), 1, problems)
+        self.assertIn("tessera::detail::box_layer::run:", problems[0])
 
     def test_comments_and_macros_do_not_count(self):
         self.assertEqual(self.problems(
