@@ -216,7 +216,7 @@ DeviceMesh common_mesh(const std::vector<DeviceMesh>& meshes) {
   std::vector<DeviceMesh> roots;
   std::set<int64_t> ranks;
   for (const DeviceMesh& mesh : meshes) {
-    add_mesh(roots, root_of(mesh));
+    add_mesh(roots, detail::root_of(mesh));
     const at::Tensor all = roots.back().ranks();
     ranks.insert(
         all.const_data_ptr<int64_t>(),
@@ -239,7 +239,7 @@ at::Tensor value_on(const at::Tensor& value, const DeviceMesh& mesh) {
   if (from == mesh) {
     return value;
   }
-  if (root_of(from) == root_of(mesh) && from.coordinate() &&
+  if (detail::root_of(from) == detail::root_of(mesh) && from.coordinate() &&
       mesh.coordinate()) {
     return wrap_replicated(replicated_value(value), mesh);
   }
