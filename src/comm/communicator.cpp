@@ -297,7 +297,7 @@ Work Communicator::recv_async(
       {.kind = CallKind::kRecv, .output = tensor, .peer = src, .tag = tag});
 }
 
-namespace detail {
+namespace detail::inline comm_layer {
 
 CommunicatorImpl& impl_of(const Communicator& group) {
   return defined_impl(group.impl_);
@@ -336,7 +336,7 @@ Work all_to_all_direct(
                        .reads = &reads});
 }
 
-}  // namespace detail
+}  // namespace detail::inline comm_layer
 
 void Communicator::all_gather(
     const at::Tensor& output, const at::Tensor& input) const {

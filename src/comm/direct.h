@@ -7,7 +7,7 @@
 #include <comm/call/strided_copy.h>
 #include <tessera/comm/communicator.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Tells whether the ranks of a group can read each other's tensors. Not with
 /// TESSERA_PACK=1, which has them send buffers as ranks of different processes
@@ -27,4 +27,4 @@ Work all_to_all_direct(
     const at::Tensor& input, const std::vector<StridedCopies>& reads,
     const std::vector<int64_t>& received, const std::vector<int64_t>& sent);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

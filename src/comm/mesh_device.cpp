@@ -5,7 +5,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 std::string names_of_devices() {
@@ -45,4 +45,4 @@ void check_mesh_device(const char* call, const DeviceMesh& mesh) {
       name);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -5,7 +5,7 @@
 #include <c10/core/DeviceType.h>
 #include <tessera/comm/device_mesh.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Tells whether this LibTorch has a device of a type, and sees one.
 bool has_device(c10::DeviceType type);
@@ -14,4 +14,4 @@ bool has_device(c10::DeviceType type);
 /// there. For calls that are about to make a tensor with data.
 void check_mesh_device(const char* call, const DeviceMesh& mesh);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

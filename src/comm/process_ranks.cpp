@@ -13,7 +13,7 @@
 #include "comm/call/rank_errors.h"
 #include "comm/engine/c10d/c10d_transport.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 std::string wanted_engine(Engine engine, const Launch& launch) {
@@ -211,4 +211,4 @@ void run_as_process(ProcessWorld& world, const std::function<void()>& body) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -11,7 +11,7 @@
 #include "comm/engine/launch.h"
 #include "comm/engine/process/process_world.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Returns the world of this process among those that its launcher started,
 /// made by the first call; nullptr where it runs alone. `engine` may force one.
@@ -40,4 +40,4 @@ std::unique_ptr<Transport> load_transport(
     const std::string& engine, const Launch& launch,
     std::chrono::milliseconds deadline);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -5,7 +5,7 @@
 
 #include "comm/engine/engine.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Returns the rank that this thread is, or belongs to; see init(). `call` is
 /// what errors begin with.
@@ -16,4 +16,4 @@ std::shared_ptr<WorldImpl> this_rank(const char* call = "init");
 /// much an operator communicates say so.
 void note_equal_shards();
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

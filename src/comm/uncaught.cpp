@@ -9,7 +9,7 @@
 #include "comm/call/rank_errors.h"
 #include "comm/engine/launch.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 // The exception that left run() last, and the handler that was there before.
@@ -78,4 +78,4 @@ void report_if_uncaught(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

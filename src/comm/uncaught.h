@@ -4,7 +4,7 @@
 #include <exception>
 #include <string>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Arranges that the program, when this very exception ends it, prints one
 /// message with `who` and exits with 1. A program that catches it notices
@@ -12,4 +12,4 @@ namespace tessera::detail {
 void report_if_uncaught(
     const std::exception_ptr& exception, const std::string& who) noexcept;
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -3,7 +3,7 @@
 
 #include <tessera/comm/wait_hooks.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Returns the hooks of this process.
 const WaitHooks& wait_hooks();
@@ -29,4 +29,4 @@ class HostWait {
   void* state_ = nullptr;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

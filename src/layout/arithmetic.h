@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 
 /// Returns a / b rounded up; a >= 0, b > 0.
 inline int64_t ceil_div(int64_t a, int64_t b) {
@@ -53,4 +53,4 @@ inline bool next_row_major(
   return false;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

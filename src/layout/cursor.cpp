@@ -5,7 +5,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 namespace {
 
 bool is_blank(char c) {
@@ -110,4 +110,4 @@ void Cursor::fail(const std::string& expected) const {
       std::string(front.size() + at_ - begin, ' '), "^");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 
 /// A place in a text. Every reading function skips blanks first, except where
 /// it says otherwise.
@@ -44,4 +44,4 @@ class Cursor {
   size_t at_ = 0;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

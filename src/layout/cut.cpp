@@ -4,7 +4,7 @@
 
 #include "layout/arithmetic.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 
 std::vector<int64_t> ragged_begins(const std::vector<int64_t>& sizes) {
   std::vector<int64_t> begins(sizes.size() + 1, 0);
@@ -161,4 +161,4 @@ Runs select_runs(const Runs& runs, const Runs& positions) {
   return result;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

@@ -18,7 +18,7 @@
 
 #include <tessera/layout/layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 
 /// Returns the prefix sums of ragged lengths, one more than there are lengths.
 std::vector<int64_t> ragged_begins(const std::vector<int64_t>& sizes);
@@ -81,4 +81,4 @@ void append_run(Runs& runs, const Run& run);
 /// Example: select_runs({2:4, 8:12}, {1:4}) -> {3:4, 8:10}.
 Runs select_runs(const Runs& runs, const Runs& positions);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

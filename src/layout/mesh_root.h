@@ -10,7 +10,7 @@
 
 #include <tessera/layout/mesh_shape.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 
 /// Ranks by position. The array 0 .. count-1 is not stored.
 struct MeshRoot {
@@ -49,4 +49,4 @@ bool is_mixed_radix(const std::vector<MeshDim>& dims);
 void check_names(
     const char* call, const std::vector<std::string>& names, int64_t ndim);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-namespace detail {
+namespace detail::inline layout_layer {
 
 std::optional<int64_t> MeshRoot::position_of(int64_t rank) const {
   if (is_identity()) {
@@ -58,7 +58,7 @@ void check_names(
   }
 }
 
-}  // namespace detail
+}  // namespace detail::inline layout_layer
 
 namespace {
 

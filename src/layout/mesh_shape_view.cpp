@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-namespace detail {
+namespace detail::inline layout_layer {
 
 int64_t size_of(const MeshDim& dim) {
   int64_t size = 1;
@@ -97,7 +97,7 @@ bool is_mixed_radix(const std::vector<MeshDim>& dims) {
   return true;
 }
 
-}  // namespace detail
+}  // namespace detail::inline layout_layer
 
 using detail::MeshDim;
 using detail::Strided;

@@ -4,7 +4,7 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline parallel_layer {
 
 namespace {
 
@@ -48,4 +48,4 @@ std::optional<Layer> layer_of(Module& module) {
   return conv_layer(module);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline parallel_layer

@@ -10,7 +10,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace tessera::detail {
+namespace tessera::detail::inline parallel_layer {
 
 /// Its parameters, and the dims of weight, input and result that belong to its
 /// inputs and its outputs.
@@ -29,4 +29,4 @@ struct Layer {
 /// Returns nothing for modules that are no Linear, Embedding or Conv.
 std::optional<Layer> layer_of(torch::nn::Module& module);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline parallel_layer

@@ -7,7 +7,7 @@
 #include <c10/util/Exception.h>
 #include <tessera/comm/device_mesh.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline parallel_layer {
 
 /// Returns the dim of that name; where none is asked for, the one called
 /// `usual`, or else `otherwise`.
@@ -23,4 +23,4 @@ inline int64_t find_mesh_dim(
   return found == names.end() ? otherwise : found - names.begin();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline parallel_layer

@@ -4,7 +4,7 @@
 #include <tessera/tensor/gradient_check.h>
 #include <torch/nn/module.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline parallel_layer {
 
 /// Names the parameters by their paths in the module.
 inline void name_parameters(const torch::nn::Module& module) {
@@ -15,4 +15,4 @@ inline void name_parameters(const torch::nn::Module& module) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline parallel_layer

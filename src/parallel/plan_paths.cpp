@@ -5,7 +5,7 @@
 #include <c10/util/Exception.h>
 #include <tensor/api/module_name.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline parallel_layer {
 
 namespace {
 
@@ -85,4 +85,4 @@ std::vector<NamedParameter> find_parameters(
   return found;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline parallel_layer

@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline parallel_layer {
 
 struct NamedModule {
   std::string path;
@@ -27,4 +27,4 @@ std::vector<NamedModule> find_modules(
 std::vector<NamedParameter> find_parameters(
     torch::nn::Module& root, const std::string& path);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline parallel_layer

@@ -10,7 +10,7 @@
 #include <tessera/tensor/dtensor.h>
 #include <torch/nn/modules/activation.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline parallel_layer {
 
 namespace {
 
@@ -326,4 +326,4 @@ std::vector<StyleAction> find_actions(
   return planner.take();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline parallel_layer

@@ -10,7 +10,7 @@
 #include <tensor/uses/parameter_use.h>
 #include <tessera/parallel/parallelize_module.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline parallel_layer {
 
 /// A parameter, its placements and its use.
 struct StyleAction {
@@ -27,4 +27,4 @@ std::vector<StyleAction> find_actions(
     torch::nn::Module& module, const DeviceMesh& mesh, int64_t mesh_dim,
     const ParallelPlan& plan);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline parallel_layer

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-namespace tessera::detail {
+namespace tessera::detail::inline plan_layer {
 
 /// Prints a number with up to 6 digits, as JSON reads it.
 inline std::string number(double value) {
@@ -20,4 +20,4 @@ inline std::string seconds(double value) {
   return text;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline plan_layer

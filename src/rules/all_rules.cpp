@@ -1,6 +1,6 @@
 #include <rules/all_rules.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 void add_all_rules(RuleTable& table) {
   add_pointwise_rules(table);
@@ -22,4 +22,4 @@ void add_all_rules(RuleTable& table) {
   add_prims_rules(table);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

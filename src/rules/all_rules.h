@@ -3,7 +3,7 @@
 
 #include <tessera/rules/rule_table.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 /// What rows of several families are made of.
 inline const Cell kR;
@@ -30,4 +30,4 @@ void add_linalg_rules(RuleTable& t);
 void add_sorting_rules(RuleTable& t);
 void add_prims_rules(RuleTable& t);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -8,7 +8,7 @@
 #include <c10/util/accumulate.h>
 #include <tessera/layout/layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -369,4 +369,4 @@ RuleChoice choose_rows(
   return Chooser(rule, call, mesh, cost).take();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

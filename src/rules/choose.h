@@ -15,7 +15,7 @@
 
 #include <rules/rule_entry.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 /// Returns the seconds that it takes to bring an operand from one placement to
 /// another along one mesh dim; 0 where they are equal. Every rank must get the
@@ -48,4 +48,4 @@ RuleChoice choose_rows(
     const Rule& rule, const RuleCall& call, const MeshShape& mesh,
     const MoveCost& cost);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -4,7 +4,7 @@
 
 #include <rules/rule_entry.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -228,4 +228,4 @@ FoundRule find_rule(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -6,7 +6,7 @@
 #include <c10/util/Exception.h>
 #include <rules/rule_entry.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -408,4 +408,4 @@ Rule rule_of_element(const Rule& rule) {
   return own;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -8,7 +8,7 @@
 
 #include <tessera/rules/rule_table.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 /// A row over Partial, from RuleGroup::also(): one letter per tensor.
 struct PartialRow {
@@ -98,4 +98,4 @@ RowsFn leading_rows(int64_t trailing);
 /// none.
 std::vector<bool> named_dims(const RuleCall& call, int64_t ndim);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -286,7 +286,7 @@ RuleTable& rules() {
   return *table;
 }
 
-namespace detail {
+namespace detail::inline rules_layer {
 
 const Rule* lookup_rule(const RuleTable& table, std::string_view name) {
   const RuleTable::State& state = table.state();
@@ -297,5 +297,5 @@ const Rule* lookup_rule(const RuleTable& table, std::string_view name) {
 
 std::atomic<uint64_t> rules_generation{1};
 
-}  // namespace detail
+}  // namespace detail::inline rules_layer
 }  // namespace tessera

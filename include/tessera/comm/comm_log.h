@@ -16,10 +16,10 @@
 
 namespace tessera {
 
-namespace detail {
+namespace detail::inline comm_layer {
 class CallLogs;
 class CallRecords;
-}  // namespace detail
+}  // namespace detail::inline comm_layer
 
 /// One collective that this rank took part in, asynchronous or not. Groups of
 /// one rank communicate nothing and are left out.

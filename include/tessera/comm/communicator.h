@@ -23,11 +23,11 @@ namespace tessera {
 class Communicator;
 class TESSERA_API Work;  // here: GCC 12 refuses it beside [[nodiscard]]
 
-namespace detail {
+namespace detail::inline comm_layer {
 class CommunicatorImpl;
 class WorkImpl;
 CommunicatorImpl& impl_of(const Communicator& group);
-}  // namespace detail
+}  // namespace detail::inline comm_layer
 
 /// A communication under way. Inputs must not be written, outputs not be read,
 /// before wait() returns. Dropping a Work waits for it.

@@ -18,10 +18,10 @@
 namespace tessera {
 
 class DeviceMesh;
-namespace detail {
+namespace detail::inline comm_layer {
 /// Returns the mesh that slice() cut a mesh from; another one itself.
 DeviceMesh root_of(const DeviceMesh& mesh);
-}  // namespace detail
+}  // namespace detail::inline comm_layer
 
 /// A handle to a mesh of this rank's world; copies share its communicators,
 /// which are made when first asked for.

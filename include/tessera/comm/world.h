@@ -14,10 +14,10 @@
 
 namespace tessera {
 
-namespace detail {
+namespace detail::inline comm_layer {
 class RandomCounters;
 class WorldImpl;
-}  // namespace detail
+}  // namespace detail::inline comm_layer
 
 /// How ranks are realised. kAuto finds out how the program was started.
 enum class Engine : uint8_t { kAuto, kThreads, kMpi, kNccl, kC10d, kSimulated };

@@ -19,9 +19,9 @@
 
 namespace tessera {
 
-namespace detail {
+namespace detail::inline layout_layer {
 class Cut;
-}  // namespace detail
+}  // namespace detail::inline layout_layer
 
 /// The indices begin .. end-1 of one tensor dim.
 struct Run {

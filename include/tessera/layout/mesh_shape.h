@@ -18,7 +18,7 @@
 
 namespace tessera {
 
-namespace detail {
+namespace detail::inline layout_layer {
 struct MeshRoot;  // the array of ranks and its inverse
 
 struct Strided {  // `size` positions, `stride` apart
@@ -29,7 +29,7 @@ struct Strided {  // `size` positions, `stride` apart
 /// Outermost first, neighbours that continue each other merged; empty means
 /// size 1.
 using MeshDim = std::vector<Strided>;
-}  // namespace detail
+}  // namespace detail::inline layout_layer
 
 /// An n-d arrangement of global ranks, by value.
 class TESSERA_API MeshShape {

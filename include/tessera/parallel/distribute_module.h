@@ -46,7 +46,7 @@ TESSERA_API void distribute_parameters(
 /// its parameter. Needed only where it stepped before they were sharded.
 TESSERA_API void distribute_optimizer(torch::optim::Optimizer& optimizer);
 
-namespace detail {
+namespace detail::inline parallel_layer {
 
 /// Throws unless a TensorsFn returned as many tensors as it was given.
 TESSERA_API void check_tensor_count(
@@ -88,7 +88,7 @@ void map_tensors_inside(
   }
 }
 
-}  // namespace detail
+}  // namespace detail::inline parallel_layer
 
 /// A module and what happens around its forward(). `M` is a shared_ptr to a
 /// module or a holder made by TORCH_MODULE.

@@ -15,10 +15,10 @@
 
 namespace tessera {
 
-namespace detail {
+namespace detail::inline rules_layer {
 struct Rule;
 enum class ResultStrides : uint8_t;
-}  // namespace detail
+}  // namespace detail::inline rules_layer
 
 /// The rules that one call added; its functions refine all of them.
 class TESSERA_API RuleGroup {

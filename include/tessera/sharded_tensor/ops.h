@@ -36,12 +36,12 @@ using Handler = std::function<std::vector<Value>(
 
 }  // namespace tessera::sharded_tensor
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 TESSERA_API void add_spec_op(
     std::type_index type,
     std::function<bool(const sharded_tensor::ShardingSpec&)> matches,
     const std::string& op, sharded_tensor::Handler handler);
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

@@ -21,7 +21,7 @@
 #include <tessera/sharded_tensor/sharding_plan.h>
 #include <tessera/sharded_tensor/sharding_spec.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// Carries out what a plan says about parameters and modules; returns what it
 /// says about outputs.
@@ -29,7 +29,7 @@ TESSERA_API OutputSteps apply_plan(
     torch::nn::Module& module, const sharded_tensor::ShardingPlan& plan,
     int64_t src_rank, const sharded_tensor::ProcessGroup& group);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

@@ -24,7 +24,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using OutputStep = std::function<at::Tensor(const at::Tensor&)>;
 /// What happens to outputs, by the path of the module.
@@ -153,7 +153,7 @@ void map_any(const CallPlan& plan, const std::string& path, AnyValue& value) {
       path, "\", module)");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

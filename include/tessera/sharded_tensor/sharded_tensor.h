@@ -24,9 +24,9 @@
 #include <tessera/sharded_tensor/shard.h>
 #include <tessera/sharded_tensor/sharding_spec.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 struct ShardedTensorState;
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

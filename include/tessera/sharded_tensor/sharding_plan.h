@@ -19,7 +19,7 @@ class AnyModule;
 class Module;
 }  // namespace torch::nn
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 // Tells which forward() LibTorch's AnyModule can call.
 template <class F>
@@ -30,7 +30,7 @@ inline constexpr bool is_boxable<Result (Class::*)(Arguments...)> =
     ((!std::is_lvalue_reference_v<Arguments> ||
       std::is_const_v<std::remove_reference_t<Arguments>>)&&...);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-namespace detail {
+namespace detail::inline tensor_layer {
 
 TESSERA_API std::string explain_call(
     const std::string& call, std::vector<c10::IValue> arguments);
@@ -32,7 +32,7 @@ c10::IValue as_argument(const T& value) {
   }
 }
 
-}  // namespace detail
+}  // namespace detail::inline tensor_layer
 
 /// Says how a call of an operator would run: on the shards, on whole values or
 /// in a way of its own; what would move, by which steps, with how many bytes on

@@ -13,10 +13,12 @@
 
 namespace tessera {
 
-namespace detail {
+namespace detail::inline comm_layer {
 class RandomCounters;
+}  // namespace detail::inline comm_layer
+namespace detail::inline tensor_layer {
 class ReplicatedRandomImpl;
-}  // namespace detail
+}  // namespace detail::inline tensor_layer
 
 /// Sets this rank's seed and starts its counters again. All ranks must pass the
 /// same seed: collectives compare it. Without a call the seed is 0.

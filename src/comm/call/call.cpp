@@ -6,7 +6,7 @@
 #include <base/hash.h>
 #include <c10/util/StringUtil.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 std::string list(at::IntArrayRef values, const char* separator) {
@@ -276,4 +276,4 @@ bool shares_memory(const CollectiveCall& a, const CollectiveCall& b) {
          overlap(a.input, b.output);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -13,7 +13,7 @@
 #include <comm/call/strided_copy.h>
 #include <tessera/layout/placement.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 enum class CallKind : uint8_t {
   kAllGather,
@@ -158,4 +158,4 @@ bool overlap(const at::Tensor& a, const at::Tensor& b);
 /// Tells whether one call writes memory that the other reads or writes.
 bool shares_memory(const CollectiveCall& a, const CollectiveCall& b);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

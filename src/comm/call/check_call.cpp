@@ -10,7 +10,7 @@
 
 #include "comm/call/reduce.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 bool gives_input(const CollectiveCall& call, int64_t rank) {
@@ -208,4 +208,4 @@ void check_call(CollectiveCall& call, const CallSite& where) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

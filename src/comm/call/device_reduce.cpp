@@ -8,7 +8,7 @@
 
 #include "comm/call/reduce.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 at::Tensor flat_run(const at::Tensor& tensor, int64_t begin, int64_t count) {
@@ -84,4 +84,4 @@ void reduce_on_device(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -6,7 +6,7 @@
 
 #include "comm/call/call.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Combines the elements begin .. begin+count-1 of every call's input in rank
 /// order and writes them to every output from `output_begin` on. Same rounding
@@ -15,4 +15,4 @@ void reduce_on_device(
     const Calls& calls, int64_t begin, const std::vector<at::Tensor>& outputs,
     int64_t output_begin, int64_t count);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 std::string message_of(const std::exception_ptr& exception) {
   try {
@@ -38,4 +38,4 @@ void rethrow_with_rank(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

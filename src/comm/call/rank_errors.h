@@ -7,7 +7,7 @@
 
 #include "comm/call/call.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Returns the text of an exception, without a backtrace.
 std::string message_of(const std::exception_ptr& exception);
@@ -18,4 +18,4 @@ std::string message_of(const std::exception_ptr& exception);
 /// group; both orders of the two calls would be right.
 std::string two_callers_text(const CollectiveCall& call, int64_t rank);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -9,7 +9,7 @@
 #include "base/copy_bytes.h"
 #include "base/stream_copy.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 // Elements handled at a time: the running result stays in the first-level
@@ -200,4 +200,4 @@ bool has_arithmetic(c10::ScalarType dtype) {
   return visit_arithmetic(dtype, [](auto*) {});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

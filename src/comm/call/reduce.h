@@ -7,7 +7,7 @@
 #include <c10/core/ScalarType.h>
 #include <tessera/layout/placement.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Combines inputs[0], inputs[1], ... element by element, in that order, and
 /// writes the result to every output. Half, bfloat16 and float8 accumulate in
@@ -23,4 +23,4 @@ c10::ScalarType accumulate_dtype(c10::ScalarType dtype);
 /// Tells whether dtype has a sum, product, maximum, ... at all.
 bool has_arithmetic(c10::ScalarType dtype);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

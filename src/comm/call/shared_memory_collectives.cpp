@@ -10,7 +10,7 @@
 #include "comm/call/device_reduce.h"
 #include "comm/call/reduce.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 // Slices of an all_reduce start at multiples of this many elements, so that two
@@ -171,4 +171,4 @@ int64_t bytes_written(const Calls& calls) {
   return bytes;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

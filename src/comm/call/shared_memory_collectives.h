@@ -9,7 +9,7 @@
 
 #include "comm/call/call.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Copies `count` elements between contiguous tensors of one dtype.
 void copy_run(
@@ -27,4 +27,4 @@ void run_chunk(const Calls& calls, int64_t chunk);
 /// Returns the number of bytes that all parts together write.
 int64_t bytes_written(const Calls& calls);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

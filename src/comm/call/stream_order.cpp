@@ -4,7 +4,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 bool has_streams(const CollectiveCall& call) {
@@ -87,4 +87,4 @@ void join_chunks(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -11,7 +11,7 @@
 
 #include "comm/call/shared_memory_collectives.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// A point in a stream.
 struct StreamPoint {
@@ -35,4 +35,4 @@ std::vector<StreamPoint> leave_chunks(const Calls& calls);
 void join_chunks(
     const CollectiveCall& call, const std::vector<StreamPoint>& points);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

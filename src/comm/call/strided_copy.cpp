@@ -3,7 +3,7 @@
 #include "base/copy_bytes.h"
 #include "base/stream_copy.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 namespace {
 
@@ -102,4 +102,4 @@ void run_copies(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

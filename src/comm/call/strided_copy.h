@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// One strided copy, in elements; inner dims last, merged where both sides
 /// allow it.
@@ -33,4 +33,4 @@ void run_copies(
     const StridedCopies& copies, const at::Tensor& from, int64_t from_offset,
     const at::Tensor& to, int64_t to_offset);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

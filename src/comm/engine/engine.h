@@ -16,7 +16,7 @@
 #include "comm/engine/random_counters.h"
 #include "comm/log/call_records.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// A call under way on one rank.
 class WorkImpl {
@@ -102,4 +102,4 @@ class WorldImpl {
   std::shared_ptr<CallLogs> logs_ = std::make_shared<CallLogs>();
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -4,7 +4,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 std::atomic<int64_t> worlds_of_threads = 0;
@@ -31,4 +31,4 @@ Guarded& guarded() {
   return here;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 class WorldImpl;
 
@@ -29,4 +29,4 @@ struct Guarded {
 /// Returns this thread's; a RankGuard exchanges it.
 Guarded& guarded();
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

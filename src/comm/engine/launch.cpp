@@ -8,7 +8,7 @@
 #include <base/environment.h>
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 int64_t number(const std::string& name, const std::string& text) {
@@ -184,4 +184,4 @@ std::optional<Launch> find_launch(const Environment& get) {
   return std::nullopt;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// One rank of a job, as a launcher describes it. All fields are from one
 /// source.
@@ -30,4 +30,4 @@ std::string environment(const std::string& name);
 /// inside a step, PMIx.
 std::optional<Launch> find_launch(const Environment& get = environment);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -4,7 +4,7 @@
 
 #include "base/hash.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 namespace {
 
@@ -106,4 +106,4 @@ void RandomCounters::set_state(State state) {
   state_ = std::move(state);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -13,7 +13,7 @@
 
 #include "comm/call/call.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Names one draw. Equal draws give equal numbers.
 struct RandomOffset {
@@ -71,4 +71,4 @@ class RandomCounters {
 /// on all machines.
 uint64_t stream_number(const std::string& name);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -4,7 +4,7 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 RankModes::RankModes()
     : backward_elsewhere_(
@@ -31,4 +31,4 @@ void set_intra_op_threads(int count) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -1,7 +1,7 @@
 // What LibTorch must do otherwise on a thread that is a rank.
 #pragma once
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// The modes of a rank's thread, while it lives: backward runs on that thread
 /// itself (one thread per device could not serve ranks that wait for each
@@ -24,4 +24,4 @@ class RankModes {
 /// Sets how many threads LibTorch uses inside an operator of this thread.
 void set_intra_op_threads(int count);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -5,7 +5,7 @@
 #include <base/copy_bytes.h>
 #include <base/hash.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 namespace {
 thread_local const CallCause* current_cause = nullptr;
@@ -93,4 +93,4 @@ bool Unrecorded::active() {
   return unrecorded_depth > 0;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -10,7 +10,7 @@
 #include <tessera/comm/comm_log.h>
 #include <tessera/comm/device_mesh.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Names what leads to this thread's collectives while it lives. The outermost
 /// counts: full_tensor() redistributes, and a log says full_tensor.
@@ -106,4 +106,4 @@ class Unrecorded {
   static bool active();
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "comm/log/call_cause.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 namespace {
 
@@ -161,4 +161,4 @@ CommLogEntry entry_of(const CollectiveCall& call, const CallSite& site) {
   return entry;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

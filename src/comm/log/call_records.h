@@ -13,7 +13,7 @@
 #include "comm/call/call.h"
 #include "comm/log/flight_recorder.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// What one CommLog has recorded.
 class CallRecords {
@@ -53,4 +53,4 @@ int64_t elements_moved(
     const CollectiveCall& call, const CallSite& site,
     std::optional<int64_t> larger_shard);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -17,7 +17,7 @@
 #include "base/environment.h"
 #include "base/escape.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 constexpr const char* kVariable = "TESSERA_FLIGHT_RECORDER";
@@ -132,4 +132,4 @@ void print_flight_record(const std::function<FlightRecord()>& make) noexcept {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -8,7 +8,7 @@
 
 #include <tessera/comm/flight_recorder.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// What a rank prints.
 struct FlightRecord {
@@ -23,4 +23,4 @@ struct FlightRecord {
 /// follow each other. What goes wrong is said on stderr.
 void print_flight_record(const std::function<FlightRecord()>& make) noexcept;
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

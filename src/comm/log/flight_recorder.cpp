@@ -12,7 +12,7 @@
 #include "comm/log/call_cause.h"
 #include "comm/log/flight_print.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 using std::chrono::duration_cast;
@@ -312,4 +312,4 @@ void FlightCall::refuse(const std::exception_ptr& exception) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -23,7 +23,7 @@
 
 #include "comm/call/call.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// A group in the record of one of its ranks.
 struct FlightGroup {
@@ -120,4 +120,4 @@ class FlightCall {
   int64_t number_ = -1;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

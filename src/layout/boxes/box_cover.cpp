@@ -104,7 +104,7 @@ std::optional<std::vector<int64_t>> first_left_over(
 
 }  // namespace
 
-namespace detail {
+namespace detail::inline layout_layer {
 
 std::optional<std::vector<int64_t>> first_miscovered(
     const std::vector<Box>& boxes, const Box& outer) {
@@ -123,7 +123,7 @@ std::optional<std::vector<int64_t>> first_miscovered(
   return first_left_over(std::move(faces), 0, outer.sizes.size());
 }
 
-}  // namespace detail
+}  // namespace detail::inline layout_layer
 
 bool is_exact_cover(const std::vector<Box>& boxes, const Box& outer) {
   return !detail::first_miscovered(boxes, outer).has_value();

@@ -7,7 +7,7 @@
 
 #include <tessera/layout/box.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 
 /// Returns the row-major first element that lies in `outer` and not in exactly
 /// one of `boxes`, or beyond `outer` and in some of them; nothing when `boxes`
@@ -15,4 +15,4 @@ namespace tessera::detail {
 std::optional<std::vector<int64_t>> first_miscovered(
     const std::vector<Box>& boxes, const Box& outer);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

@@ -7,7 +7,7 @@
 
 #include <tessera/layout/box_layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 
 /// Returns "cuda" for "cuda:1".
 inline std::string device_kind(const std::string& device) {
@@ -23,4 +23,4 @@ inline std::set<std::string> device_kinds(const std::vector<Tile>& tiles) {
   return kinds;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

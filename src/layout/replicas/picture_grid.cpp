@@ -13,7 +13,7 @@
 #include "layout/replicas/picture_table.h"
 #include "layout/replicas/shard_text.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 namespace {
 
 using base::center;
@@ -259,4 +259,4 @@ std::string draw_grid(const Layout& layout, const VisualizeOptions& options) {
               : "");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

@@ -7,7 +7,7 @@
 #include <tessera/layout/layout.h>
 #include <tessera/layout/visualize_sharding.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 
 /// Tells whether draw_grid() can draw this: one or two dims, not empty.
 bool fits_grid(const Layout& layout);
@@ -15,4 +15,4 @@ bool fits_grid(const Layout& layout);
 /// 1-d tensor that is too wide becomes a table.
 std::string draw_grid(const Layout& layout, const VisualizeOptions& options);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

@@ -8,7 +8,7 @@
 #include "base/text_table.h"
 #include "layout/replicas/shard_text.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 namespace {
 
 constexpr int64_t kMostTableRows = 32;
@@ -53,4 +53,4 @@ std::string draw_table(const Layout& layout, const VisualizeOptions& options) {
   return table.draw(options.width, !options.ascii);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

@@ -4,7 +4,7 @@
 
 #include <tessera/layout/replica_groups.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 namespace {
 
 constexpr int64_t kMostListed = 4096;  // ranks that are looked at one by one
@@ -135,4 +135,4 @@ std::string replicas_text(const Layout& layout, const Coordinate& coordinate) {
   return text;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

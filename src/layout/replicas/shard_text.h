@@ -7,7 +7,7 @@
 
 #include <tessera/layout/layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 
 using Coordinate = std::vector<int64_t>;
 
@@ -48,4 +48,4 @@ std::string reduction_name(const Layout& layout);
 /// are abbreviated.
 std::string replicas_text(const Layout& layout, const Coordinate& coordinate);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

@@ -6,7 +6,7 @@
 #include <c10/util/Exception.h>
 #include <tessera/layout/notation.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 namespace {
 
 class AxesOfLayout {
@@ -210,4 +210,4 @@ bool is_iota(const MeshShape& mesh) {
   return mesh == MeshShape(mesh.sizes(), mesh.names());
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

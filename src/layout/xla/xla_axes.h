@@ -15,7 +15,7 @@
 
 #include <tessera/layout/layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 
 struct XlaAxes {
   std::vector<std::vector<int64_t>> dims;  // per tensor dim, outermost first
@@ -36,4 +36,4 @@ Layout layout_of_axes(
 /// Tells whether coordinates in row-major order have ranks 0, 1, 2, ...
 bool is_iota(const MeshShape& mesh);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

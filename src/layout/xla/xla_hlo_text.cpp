@@ -8,7 +8,7 @@
 #include "layout/arithmetic.h"
 #include "layout/cursor.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 namespace {
 
 class HloReader {
@@ -205,4 +205,4 @@ HloText parse_hlo_text(std::string_view text, int64_t ndim) {
   return HloReader(text, ndim).read();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

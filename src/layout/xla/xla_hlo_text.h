@@ -7,7 +7,7 @@
 
 #include <tessera/layout/placement.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline layout_layer {
 
 /// Tile counts, and the devices in row-major order of tiles: either listed, or
 /// iota of `iota_sizes`, transposed so that dim iota_order[0] is outermost.
@@ -34,4 +34,4 @@ HloText parse_hlo_text(std::string_view text, int64_t ndim);
 /// Metadata that tells that partial values combine by max or by min.
 constexpr std::string_view kHloReduction = "sdy::reduction_op";
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline layout_layer

@@ -11,7 +11,7 @@
 #include "plan/search/states.h"
 #include "plan/search/transitions.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline plan_layer {
 namespace {
 
 // Meshes up to this size consider an exchange after every move; others only
@@ -333,4 +333,4 @@ Step collective_step(
   return {kind, std::move(mesh_dims), before, after, bytes, cost};
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline plan_layer

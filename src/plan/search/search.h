@@ -6,7 +6,7 @@
 #include <tessera/plan/cost.h>
 #include <tessera/plan/step.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline plan_layer {
 
 /// What a search prices moves with.
 struct Pricing {
@@ -33,4 +33,4 @@ Step collective_step(
 /// Returns the elements of the largest shard.
 int64_t largest_shard(const Layout& layout);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline plan_layer

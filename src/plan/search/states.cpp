@@ -5,7 +5,7 @@
 
 #include "layout/cut.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline plan_layer {
 namespace {
 
 // Searching every placement and order is quick up to about this many states.
@@ -239,4 +239,4 @@ Layout States::layout(State s) const {
   return Layout(shape_, mesh_, std::move(placements));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline plan_layer

@@ -15,7 +15,7 @@
 
 #include <tessera/layout/layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline plan_layer {
 
 using State = uint64_t;
 
@@ -105,4 +105,4 @@ class States {
   mutable std::vector<State> cuts_by_dim_;  // of the state at hand
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline plan_layer

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera::detail {
+namespace tessera::detail::inline plan_layer {
 namespace {
 
 class Transitions {
@@ -257,4 +257,4 @@ std::optional<State> exchange_from(const States& states, State s) {
   return to;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline plan_layer

@@ -7,7 +7,7 @@
 
 #include "plan/search/states.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline plan_layer {
 
 /// A step without its price.
 struct Transition {
@@ -31,4 +31,4 @@ void transitions_from(
 /// reduce first.
 std::optional<State> exchange_from(const States& states, State s);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline plan_layer

@@ -122,7 +122,7 @@ struct Traffic {
 
 }  // namespace
 
-namespace detail {
+namespace detail::inline plan_layer {
 
 std::vector<TilePair> tile_pairs(
     const BoxLayout& source, const BoxLayout& target, int64_t rank) {
@@ -158,7 +158,7 @@ std::vector<TilePair> tile_pairs(
   return pairs;
 }
 
-}  // namespace detail
+}  // namespace detail::inline plan_layer
 
 std::vector<Transfer> exchange_transfers(
     const BoxLayout& source, const BoxLayout& target, int64_t rank) {

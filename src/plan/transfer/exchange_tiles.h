@@ -7,7 +7,7 @@
 
 #include <tessera/layout/box_layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline plan_layer {
 
 /// Positions of two tiles that share an element.
 struct TilePair {
@@ -20,4 +20,4 @@ struct TilePair {
 std::vector<TilePair> tile_pairs(
     const BoxLayout& source, const BoxLayout& target, int64_t rank);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline plan_layer

@@ -9,7 +9,7 @@
 
 #include <rules/all_rules.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -181,4 +181,4 @@ void add_attention_rules(RuleTable& t) {
       .not_empty();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

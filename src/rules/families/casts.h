@@ -4,7 +4,7 @@
 #include <c10/core/ScalarType.h>
 #include <rules/all_rules.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 /// Tells whether casting parts and then adding them is casting their sum: among
 /// floating dtypes that lose nothing. 0.6 + 0.6 as integers would be 0, and
@@ -50,4 +50,4 @@ inline void add_linear_if_cast_allows(const RuleCall& call, Rows& rows) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

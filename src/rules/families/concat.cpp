@@ -7,7 +7,7 @@
 #include <rules/all_rules.h>
 #include <rules/families/rows_of_dims.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 double number_argument(const RuleCall& call, std::string_view name) {
   const c10::IValue& value = call.argument(name);
@@ -221,4 +221,4 @@ void add_concat_rules(RuleTable& t) {
       .also(all + "PP->P");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -6,7 +6,7 @@
 // call the number of groups and of biases that its shard has.
 #include <rules/all_rules.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -172,4 +172,4 @@ void add_convolution_rules(RuleTable& t) {
   add_conv_tbc(t);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -4,7 +4,7 @@
 // replicated whatever is Partial there.
 #include <rules/families/casts.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -97,4 +97,4 @@ void add_creation_rules(RuleTable& t) {
   t.whole({"aten::linspace.*", "aten::logspace.*"});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

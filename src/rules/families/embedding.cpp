@@ -3,7 +3,7 @@
 #include <rules/all_rules.h>
 #include <rules/families/rows_of_dims.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -97,4 +97,4 @@ void add_embedding_rules(RuleTable& t) {
       .also("sum,avg: RPRRR->P");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

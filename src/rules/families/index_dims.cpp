@@ -4,7 +4,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -78,4 +78,4 @@ std::optional<int64_t> IndexDims::only_indexed() const {
   return std::find(indexed_.begin(), indexed_.end(), true) - indexed_.begin();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

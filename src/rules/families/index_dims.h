@@ -10,7 +10,7 @@
 
 #include <tessera/rules/rule.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 class IndexDims {
  public:
@@ -46,4 +46,4 @@ class IndexDims {
   bool has_mask_ = false;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

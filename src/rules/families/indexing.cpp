@@ -9,7 +9,7 @@
 #include <rules/families/index_dims.h>
 #include <rules/families/rows_of_dims.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -304,4 +304,4 @@ void add_indexing_rules(RuleTable& t) {
    }).also(all + "PRP->P");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -4,7 +4,7 @@
 #include <rules/all_rules.h>
 #include <rules/rule_entry.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -234,4 +234,4 @@ void add_linalg_rules(RuleTable& t) {
       .not_empty();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -2,7 +2,7 @@
 // passes where the other one is replicated.
 #include <rules/all_rules.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -118,4 +118,4 @@ void add_matmul_rules(RuleTable& t) {
       .also("sum,avg: RRP->P");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -3,7 +3,7 @@
 
 #include <rules/all_rules.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -186,4 +186,4 @@ void add_normalization_rules(RuleTable& t) {
       .not_empty();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -5,7 +5,7 @@
 
 #include <rules/all_rules.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -65,4 +65,4 @@ void add_optimizer_rules(RuleTable& t) {
   t.whole({"aten::_amp_update_scale"});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

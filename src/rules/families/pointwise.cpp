@@ -7,7 +7,7 @@
 // where a part that does not win is negative: none of these passes.
 #include <rules/all_rules.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -340,4 +340,4 @@ void add_pointwise_rules(RuleTable& t) {
   add_special_functions(t);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

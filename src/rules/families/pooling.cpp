@@ -3,7 +3,7 @@
 #include <rules/all_rules.h>
 #include <rules/families/rows_of_dims.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -173,4 +173,4 @@ void add_pooling_rules(RuleTable& t) {
   add_shuffles(t);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

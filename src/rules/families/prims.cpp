@@ -4,7 +4,7 @@
 #include <rules/families/casts.h>
 #include <rules/rule_entry.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -66,4 +66,4 @@ void add_prims_rules(RuleTable& t) {
   t.reduction({"prims::var", "prims::xor_sum"});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -4,7 +4,7 @@
 #include <rules/families/casts.h>
 #include <rules/rule_entry.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -177,4 +177,4 @@ void add_reduction_rules(RuleTable& t) {
   t.whole({"aten::trace"}).also("sum,avg: P->P");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

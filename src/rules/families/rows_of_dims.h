@@ -7,7 +7,7 @@
 
 #include <tessera/rules/rule_table.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 using Names = std::vector<std::string>;
 
@@ -45,4 +45,4 @@ inline std::vector<ReduceOp> ops_that_keep(double value) {
 /// Returns a number argument as a double; NaN for a complex one.
 double number_argument(const RuleCall& call, std::string_view name);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

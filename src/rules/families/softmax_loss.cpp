@@ -2,7 +2,7 @@
 #include <rules/all_rules.h>
 #include <rules/rule_entry.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -164,4 +164,4 @@ void add_softmax_loss_rules(RuleTable& t) {
   add_losses(t);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

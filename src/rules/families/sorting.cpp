@@ -1,7 +1,7 @@
 // Scans and sorts along a dim, and searches in what is sorted.
 #include <rules/families/casts.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -77,4 +77,4 @@ void add_sorting_rules(RuleTable& t) {
   t.pointwise({"aten::isin.Tensor_Scalar"});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -8,7 +8,7 @@
 #include <rules/all_rules.h>
 #include <rules/families/view_layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -356,4 +356,4 @@ void add_view_rules(RuleTable& t) {
   t.view({"aten::diagonal"}, diagonal_view);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -4,7 +4,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 std::vector<int64_t> row_major_strides(c10::IntArrayRef shape) {
   std::vector<int64_t> strides(shape.size());
@@ -133,4 +133,4 @@ void ViewMaker::local_shape_argument(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -5,7 +5,7 @@
 #include <tessera/layout/layout.h>
 #include <tessera/rules/rule_table.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 /// The number of an operand's dim that goes over into no dim of the result.
 constexpr int64_t kNoDim = -1;
@@ -95,4 +95,4 @@ std::optional<std::vector<int64_t>> view_strides(
     c10::IntArrayRef shape, c10::IntArrayRef strides,
     const std::vector<int64_t>& to);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

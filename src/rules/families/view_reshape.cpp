@@ -18,7 +18,7 @@
 #include <c10/util/Exception.h>
 #include <rules/families/view_layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -436,4 +436,4 @@ ViewLayout reshape_view(
   return view.take();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

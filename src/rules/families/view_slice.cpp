@@ -8,7 +8,7 @@
 #include <c10/util/Exception.h>
 #include <rules/families/view_layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline rules_layer {
 
 namespace {
 
@@ -291,4 +291,4 @@ ViewLayout split_view(
   return view.take();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline rules_layer

@@ -13,7 +13,7 @@
 #include <tessera/sharded_tensor/shard_module.h>
 #include <torch/nn/module.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::AttributeError;
 using torch::nn::Module;
@@ -91,7 +91,7 @@ CallPlan CallPlan::with_step(OutputStep step) const {
   return longer;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

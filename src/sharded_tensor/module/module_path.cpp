@@ -6,7 +6,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/sequential.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::AttributeError;
 using sharded_tensor::KeyError;
@@ -131,4 +131,4 @@ void replace_child(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <tessera/sharded_tensor/sharding_plan.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// Splits at the last dot: "a.b.weight" -> "a.b", "weight"; "weight" -> "",
 /// "weight".
@@ -46,4 +46,4 @@ void replace_child(
     torch::nn::Module& parent, const std::string& name,
     const sharded_tensor::Replacement& replacement);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

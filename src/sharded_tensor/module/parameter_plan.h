@@ -14,7 +14,7 @@ namespace torch::nn {
 class Module;
 }
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// What sharding a parameter comes down to.
 struct ParameterPlan {
@@ -40,4 +40,4 @@ void carry_out(
     const char* call, const ParameterPlan& plan, const std::string& name,
     int64_t src_rank);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 namespace {
 
@@ -65,4 +65,4 @@ at::Tensor with_plain_gradient(const at::Tensor& tensor) {
   return other;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

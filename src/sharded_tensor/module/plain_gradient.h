@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// Makes gradients that reach a plain leaf plain, so that optimizers can use
 /// them: the global value, zeros on a rank outside of the mesh. Nothing happens
@@ -12,4 +12,4 @@ void keep_gradient_plain(const at::Tensor& leaf);
 /// Returns a plain tensor as another one, whose gradient arrives plain.
 at::Tensor with_plain_gradient(const at::Tensor& tensor);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -13,7 +13,7 @@
 #include <tessera/tensor/gradient_check.h>
 #include <torch/nn/module.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ProcessGroup;
 using sharded_tensor::ShardedTensor;
@@ -87,7 +87,7 @@ void carry_out(
   name_tensor(plan.parameter, name);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

@@ -30,7 +30,7 @@ Sharder* PlanEntry::sharder() const {
 
 }  // namespace tessera::sharded_tensor
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::KeyError;
 using sharded_tensor::PlanEntry;
@@ -212,4 +212,4 @@ OutputSteps apply_plan(
   return output_steps(plan, group);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

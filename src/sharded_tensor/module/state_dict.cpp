@@ -12,7 +12,7 @@
 #include <tessera/comm/world.h>
 #include <torch/nn/module.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ShardedTensor;
 using sharded_tensor::ShardedTensorHolder;
@@ -44,7 +44,7 @@ const ShardedTensor* tensor_of(const ShardedTensorHolder::Member& member) {
   return maybe ? &*maybe : nullptr;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

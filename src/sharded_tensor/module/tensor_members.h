@@ -6,7 +6,7 @@
 
 #include <tessera/sharded_tensor/state_dict.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// Calls `f` with the path of each module that is a holder, the module itself
 /// first.
@@ -18,4 +18,4 @@ void for_each_tensor_member(
 const sharded_tensor::ShardedTensor* tensor_of(
     const sharded_tensor::ShardedTensorHolder::Member& member);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

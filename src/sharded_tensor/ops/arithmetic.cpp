@@ -7,7 +7,7 @@
 #include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ShardedTensor;
 
@@ -31,7 +31,7 @@ ShardedTensor drop_out(const ShardedTensor& t, double p, bool training) {
   return sharded_tensor::mul(t, mask);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

@@ -7,7 +7,7 @@
 #include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ShardedTensor;
 using sharded_tensor::Value;
@@ -142,4 +142,4 @@ BuiltinOp find_builtin_op(const std::string& op) {
   return it == ops.end() ? nullptr : it->second;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -9,7 +9,7 @@
 #include <tessera/sharded_tensor/ops.h>
 #include <tessera/tensor/dtensor.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using Values = std::vector<sharded_tensor::Value>;
 
@@ -101,4 +101,4 @@ sharded_tensor::ShardedTensor view_on_mesh(
 Values chunk_on_mesh(
     const sharded_tensor::ShardedTensor& t, int64_t chunks, int64_t dim);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -9,7 +9,7 @@
 #include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ShardedTensor;
 
@@ -66,7 +66,7 @@ bool all_close(
       });
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

@@ -7,7 +7,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/conversion.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ShardedTensor;
 
@@ -28,7 +28,7 @@ ShardedTensor copy_shards(const ShardedTensor& to, const ShardedTensor& from) {
   return to;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

@@ -11,7 +11,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/conversion.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::Handler;
 using sharded_tensor::ShardedTensor;
@@ -206,7 +206,7 @@ ShardedTensor only_result(const std::string& op, const Values& results) {
   return *sharded_in(results[0]);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

@@ -10,7 +10,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/conversion.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ShardedTensor;
 using sharded_tensor::Value;
@@ -154,7 +154,7 @@ Values chunk_on_mesh(const ShardedTensor& t, int64_t chunks, int64_t dim) {
   return parts;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

@@ -13,7 +13,7 @@
 #include <tessera/comm/world.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ProcessGroup;
 using sharded_tensor::ShardedTensor;
@@ -232,4 +232,4 @@ Values run_on_boxes(const BoundCall& call, const Values& arguments) {
   return results;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -10,7 +10,7 @@
 #include <tessera/layout/notation.h>
 #include <tessera/sharded_tensor/conversion.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ChunkShardingSpec;
 using sharded_tensor::ProcessGroup;
@@ -196,4 +196,4 @@ Values run_on_mesh(const BoundCall& call, const Values& arguments) {
   return results;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -12,7 +12,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/conversion.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ProcessGroup;
 using sharded_tensor::ShardedTensor;
@@ -146,4 +146,4 @@ at::Tensor only_tensor(const char* op, const std::vector<Value>& results) {
   return value->toTensor();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -12,7 +12,7 @@
 #include <tessera/sharded_tensor/ops.h>
 #include <tessera/tensor/dtensor.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// The rows of all ranks of a group, one after the other in group order.
 class RankRows {
@@ -78,4 +78,4 @@ c10::IValue argument_of(const std::optional<T>& option) {
 at::Tensor only_tensor(
     const char* op, const std::vector<sharded_tensor::Value>& results);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -6,7 +6,7 @@
 
 #include <tessera/sharded_tensor/remote_device.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// Returns the global rank of a placement: its rank, or that of its worker's
 /// name. Throws where it has neither, or the name is not known; `call` begins
@@ -14,4 +14,4 @@ namespace tessera::detail {
 int64_t owner_of(
     const sharded_tensor::RemoteDevice& placement, const std::string& call);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -113,7 +113,7 @@ WorkerNames::~WorkerNames() {
 
 }  // namespace tessera::sharded_tensor
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 int64_t owner_of(
     const sharded_tensor::RemoteDevice& placement, const std::string& call) {
@@ -136,4 +136,4 @@ int64_t owner_of(
   return found->second;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -5,7 +5,7 @@
 #include <c10/util/StringUtil.h>
 #include <tessera/sharded_tensor/errors.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// Throws an `Error` with a text made of its arguments.
 template <class Error, class... Text>
@@ -13,4 +13,4 @@ template <class Error, class... Text>
   throw Error({__func__, __FILE__, __LINE__}, c10::str(text...));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -10,7 +10,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/errors.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 namespace {
 
@@ -217,4 +217,4 @@ std::vector<std::string> Agreement::collect(const std::string& mine) {
   return gather(mine, lengths);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -10,7 +10,7 @@
 
 #include <tessera/sharded_tensor/process_group.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// One agreement of a group about one call. Example:
 ///   Agreement agreement("gather", group);
@@ -67,4 +67,4 @@ class Agreement {
   std::vector<std::pair<std::string, std::string>> values_;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -7,7 +7,7 @@
 #include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ProcessGroup;
 using sharded_tensor::RemoteDevice;
@@ -37,7 +37,7 @@ c10::Device with_index(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getDevice();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

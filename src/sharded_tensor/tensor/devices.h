@@ -7,7 +7,7 @@
 #include <c10/core/Device.h>
 #include <tessera/sharded_tensor/process_group.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// Returns every rank's device of one kind, given this rank's. The CPU has no
 /// index and nothing is communicated; else collective.
@@ -18,4 +18,4 @@ std::map<int64_t, c10::Device> devices_of_ranks(
 /// Returns the current device of a kind where the index is left out.
 c10::Device with_index(c10::Device device);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -11,7 +11,7 @@
 #include <tessera/comm/world.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 namespace {
 
@@ -85,4 +85,4 @@ Shards exchange_shards(
   return result;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -7,7 +7,7 @@
 #include <tessera/comm/communicator.h>
 #include <tessera/layout/box_layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// This rank's tensors of a tiling, and its place in autograd's graph should it
 /// have none (see ShardedTensorState::anchor).
@@ -23,4 +23,4 @@ Shards exchange_shards(
     const Shards& shards, const BoxLayout& source, const BoxLayout& target,
     const Communicator& group);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -7,7 +7,7 @@
 #include <layout/boxes/device_kind.h>
 #include <tessera/comm/world.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ChunkShardingSpec;
 
@@ -88,4 +88,4 @@ DeviceMesh shared_mesh(c10::DeviceType device_type, const MeshShape& shape) {
       .first->second;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -7,7 +7,7 @@
 #include <tessera/comm/device_mesh.h>
 #include <tessera/layout/layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// Returns the layout on a mesh that has these shards, one per rank; nothing
 /// where there is none, or they are on devices of several kinds.
@@ -17,4 +17,4 @@ std::optional<Layout> mesh_layout_of(const ShardedTensorState& state);
 /// plans are found again by the address of their mesh.
 DeviceMesh shared_mesh(c10::DeviceType device_type, const MeshShape& shape);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

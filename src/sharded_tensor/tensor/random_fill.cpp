@@ -7,7 +7,7 @@
 #include <tensor/random/philox/philox_blocks.h>
 #include <tessera/comm/world.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 void fill_random(
     const char* call, const sharded_tensor::ShardedTensor& tensor,
@@ -29,4 +29,4 @@ void fill_random(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

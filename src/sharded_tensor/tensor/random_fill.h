@@ -7,7 +7,7 @@
 #include <tensor/random/fill/distribution.h>
 #include <tessera/sharded_tensor/sharded_tensor.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 /// Fills the local shards with values that depend on the global size and dtype,
 /// the distribution and the rank's next draw only. Every rank must call it, a
@@ -17,4 +17,4 @@ void fill_random(
     const Distribution& distribution,
     const std::optional<at::Generator>& generator = std::nullopt);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

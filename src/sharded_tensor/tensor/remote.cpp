@@ -14,7 +14,7 @@
 #include <sharded_tensor/tensor/state.h>
 #include <tessera/comm/world.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 namespace {
 
@@ -104,7 +104,7 @@ void publish_again(ShardedTensorState& state) {
   state.group->communicator().barrier();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer
 
 namespace tessera::sharded_tensor {
 

@@ -9,7 +9,7 @@
 #include <sharded_tensor/spec/placement_owner.h>
 #include <tessera/comm/world.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 using sharded_tensor::ProcessGroup;
 using sharded_tensor::Shard;
@@ -209,4 +209,4 @@ ShardedTensor map_shards(
   return result;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

@@ -12,7 +12,7 @@
 #include <tessera/layout/box_layout.h>
 #include <tessera/sharded_tensor/sharded_tensor.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline sharded_tensor_layer {
 
 class RemoteEntry;
 
@@ -101,4 +101,4 @@ sharded_tensor::ProcessGroup all_ranks();
 /// Says that the local shards are other tensors now; collective likewise.
 void publish_again(ShardedTensorState& state);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline sharded_tensor_layer

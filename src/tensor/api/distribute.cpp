@@ -210,7 +210,7 @@ class Conversion {
 
 }  // namespace
 
-namespace detail {
+namespace detail::inline tensor_layer {
 
 void check_in_place(
     const char* call, const at::Tensor& tensor, const DeviceMesh& mesh,
@@ -257,7 +257,7 @@ void convert_in_place(
   }
 }
 
-}  // namespace detail
+}  // namespace detail::inline tensor_layer
 
 void make_dtensor_(
     const at::Tensor& tensor, const DeviceMesh& mesh,

@@ -8,7 +8,7 @@
 #include <tessera/layout/placement.h>
 #include <tessera/tensor/dtensor_spec.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns this rank's shard of a plain tensor, a tensor of its own memory.
 using ShardFn =
@@ -26,4 +26,4 @@ void convert_in_place(
     const char* call, const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements, const ShardFn& shard);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Prints a path in quotes; of the root, whose path is empty,
 /// "the root module (Net)" with its type.
@@ -14,4 +14,4 @@ inline std::string module_name(
                       : quote + path + quote;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

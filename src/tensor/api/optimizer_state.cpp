@@ -7,7 +7,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 std::vector<at::Tensor*> state_tensors(
     const char* call, torch::optim::OptimizerParamState& state) {
@@ -33,4 +33,4 @@ std::vector<at::Tensor*> state_tensors(
       "optimizer after its parameters are sharded");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

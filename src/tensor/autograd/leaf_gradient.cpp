@@ -14,7 +14,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -223,4 +223,4 @@ void install_leaf_hook(const at::Tensor& t) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

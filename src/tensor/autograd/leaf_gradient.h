@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Leaves gradients that arrive at a leaf as partial values in one mesh dim as
 /// they are, instead of summing them up; nothing ends that.
@@ -16,4 +16,4 @@ void keep_unreduced(const at::Tensor& leaf, std::optional<int64_t> mesh_dim);
 /// placements, once per leaf; other tensors are left alone.
 void install_leaf_hook(const at::Tensor& t);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

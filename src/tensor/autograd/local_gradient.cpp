@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -66,4 +66,4 @@ void check_known(
       ".grad_placements what the local gradients are");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

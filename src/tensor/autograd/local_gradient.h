@@ -14,7 +14,7 @@
 
 #include <tessera/tensor/dtensor_spec.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 struct LocalGradient {
   Placements placements;
@@ -33,4 +33,4 @@ LocalGradient local_gradient(
 void check_known(
     const char* call, const LocalGradient& gradient, const DTensorSpec& spec);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

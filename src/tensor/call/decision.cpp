@@ -12,7 +12,7 @@
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/machine_model.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -483,4 +483,4 @@ const Placements& placements_after(
                                .placements;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -28,7 +28,7 @@
 #include <tensor/impl/wrap.h>
 #include <tessera/plan/redistribute_plan.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Tells whether an argument is neither plain nor replicated.
 bool has_sharded_argument(const OpCall& call);
@@ -170,4 +170,4 @@ void prepare_local_call(
     const MeshShape& mesh, const std::vector<int64_t>& coordinate,
     Decision& decision);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

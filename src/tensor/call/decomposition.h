@@ -11,7 +11,7 @@
 #include <rules/rule_entry.h>
 #include <tensor/call/op_call.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 struct Decomposition {
   /// "aten::_softmax"; the full name, with overload.
@@ -26,4 +26,4 @@ struct Decomposition {
   bool (*pays)(const RuleCall&, const MeshShape&) = nullptr;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

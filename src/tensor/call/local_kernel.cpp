@@ -1,6 +1,6 @@
 #include <tensor/call/local_kernel.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -39,4 +39,4 @@ void finish_local(const OpCall& call, const at::Tensor& result) {
   call.finish(result);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -11,7 +11,7 @@
 #include <tensor/call/op_call.h>
 #include <tessera/layout/layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// A call on one rank's shards.
 struct LocalCall {
@@ -40,4 +40,4 @@ LocalKernel local_view_kernel(
     const Rule& rule, const Layout& operand,
     const std::vector<int64_t>& coordinate);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

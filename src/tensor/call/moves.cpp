@@ -7,7 +7,7 @@
 #include <tensor/state/replicated.h>
 #include <tessera/tensor/machine_model.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 void MoveList::add(
     size_t argument, const SpecPtr& source, const Placements& target,
@@ -139,4 +139,4 @@ RedistributePlan plan_of(const Move& move) {
   return plan_of(*move.source, move.source->mesh(), move.target);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

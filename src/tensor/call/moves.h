@@ -10,7 +10,7 @@
 #include <tensor/move/view_copies.h>
 #include <tessera/plan/redistribute_plan.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// The redistribution of one argument before the call can run.
 struct Move {
@@ -64,4 +64,4 @@ RedistributePlan plan_of(const Move& move);
 /// Tells whether ranks talk to each other in a step.
 bool communicates(const Step& step);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -4,7 +4,7 @@
 #include <tensor/call/moves.h>
 #include <tensor/state/thread_state.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 class CallObserver {
  public:
@@ -26,4 +26,4 @@ class CallObserver {
   static CallObserver* current() { return ThreadState::here().observer; }
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

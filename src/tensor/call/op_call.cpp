@@ -7,7 +7,7 @@
 #include <tensor/state/plain_is_replicated.h>
 #include <tessera/layout/notation.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -127,4 +127,4 @@ std::string OpCall::describe() const {
   return out.str();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -9,7 +9,7 @@
 #include <ATen/core/stack.h>
 #include <tensor/state/spec_fwd.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Calls f(tensor) for every tensor in a value: alone or in a list.
 template <class F>
@@ -176,4 +176,4 @@ class OpCall {
   size_t begin_;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -10,7 +10,7 @@
 #include <ATen/core/enum_tag.h>
 #include <tensor/state/thread_state.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -174,4 +174,4 @@ const OpTraits& traits_of(const c10::OperatorHandle& op) {
   return ThreadState::here().find_traits(op);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

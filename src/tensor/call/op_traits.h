@@ -11,7 +11,7 @@
 #include <tensor/call/op_call.h>
 #include <tessera/layout/placement.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Runs a call by itself: takes the arguments off the stack and leaves the
 /// results.
@@ -129,4 +129,4 @@ const OpTraits& traits_of(const c10::OperatorHandle& op);
 /// dispatch/operator_tables.cpp, which knows all tables.
 void find_kernels(const c10::OperatorHandle& op, OpTraits& traits);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

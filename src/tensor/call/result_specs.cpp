@@ -7,7 +7,7 @@
 #include <tensor/state/strides.h>
 #include <tessera/layout/notation.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -111,4 +111,4 @@ const WrapperTemplate& make_template(
       result, element, WrapperTemplate(local, spec, start));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

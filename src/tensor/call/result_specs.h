@@ -8,7 +8,7 @@
 #include <tensor/call/decision.h>
 #include <tensor/impl/wrap.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Makes the template for the wrapper of a result, of which `local` is this
 /// rank's shard, and keeps it in decision.templates. Throws if `local` does not
@@ -34,4 +34,4 @@ std::vector<int64_t> result_shape(
 std::vector<int64_t> result_strides(
     const Decision& decision, const std::vector<int64_t>& shape);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -8,7 +8,7 @@
 #include <tensor/state/replicated.h>
 #include <tessera/tensor/machine_model.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -147,4 +147,4 @@ std::vector<Operand> RuleOperands::element(
   return operands;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

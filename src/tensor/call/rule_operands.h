@@ -8,7 +8,7 @@
 #include <tensor/call/op_traits.h>
 #include <tensor/impl/sharded_impl.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// A tensor argument on the stack; `tensor` is nullptr for None.
 struct OperandAt {
@@ -74,4 +74,4 @@ class RuleOperands {
   std::vector<Operand> operands_;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

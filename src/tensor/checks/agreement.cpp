@@ -11,7 +11,7 @@
 #include <tensor/checks/replicas.h>
 #include <tessera/layout/notation.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -91,4 +91,4 @@ void check_agreement(const at::Tensor& local, const SpecPtr& of) {
       "; broadcast the data first, or use Shard or Partial");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -125,7 +125,7 @@ GradientCheck::~GradientCheck() {
   check_on = outer_on_;
 }
 
-namespace detail {
+namespace detail::inline tensor_layer {
 
 bool checks_gradients() {
   return check_on;
@@ -165,5 +165,5 @@ std::string name_of_source(
   return to_string(spec) + " made by " + edge.function->name();
 }
 
-}  // namespace detail
+}  // namespace detail::inline tensor_layer
 }  // namespace tessera

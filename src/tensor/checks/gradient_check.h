@@ -7,7 +7,7 @@
 #include <tessera/tensor/dtensor_spec.h>
 #include <torch/csrc/autograd/edge.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Tells whether this thread compares gradients.
 bool checks_gradients();
@@ -22,4 +22,4 @@ std::string name_of(const at::Tensor& tensor);
 std::string name_of_source(
     const torch::autograd::Edge& edge, const DTensorSpec& spec);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

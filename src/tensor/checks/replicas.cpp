@@ -15,7 +15,7 @@
 #include <base/text.h>
 #include <tessera/layout/notation.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -298,4 +298,4 @@ std::vector<std::string> replica_differences(
   return lines;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <tessera/tensor/dtensor_spec.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// One rank's copy of data that other ranks hold too.
 struct Replica {
@@ -30,4 +30,4 @@ std::vector<std::string> replica_differences(
     const std::vector<Replica>& replicas, const DeviceMesh& mesh,
     double tolerance);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -36,7 +36,7 @@ ReplicationCheck::~ReplicationCheck() {
   --replication_checks;
 }
 
-namespace detail {
+namespace detail::inline tensor_layer {
 
 namespace {
 
@@ -116,5 +116,5 @@ void check_plain(const OpCall& call, bool may_mix) {
   }
 }
 
-}  // namespace detail
+}  // namespace detail::inline tensor_layer
 }  // namespace tessera

@@ -7,7 +7,7 @@
 
 #include <tensor/call/op_call.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Tells whether this thread compares plain tensors.
 bool checks_replication();
@@ -35,4 +35,4 @@ void check_replication(const OpCall& call);
 /// calls this once.
 void check_plain(const OpCall& call, bool may_mix);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

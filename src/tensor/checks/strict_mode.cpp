@@ -49,7 +49,7 @@ std::vector<FallbackCount> fallback_counts() {
   return result;
 }
 
-namespace detail {
+namespace detail::inline tensor_layer {
 
 bool is_strict() {
   if (innermost == nullptr) {
@@ -153,5 +153,5 @@ void count_fallback(const OpCall& call) {
   }
 }
 
-}  // namespace detail
+}  // namespace detail::inline tensor_layer
 }  // namespace tessera

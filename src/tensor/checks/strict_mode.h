@@ -5,7 +5,7 @@
 #include <tensor/call/moves.h>
 #include <tessera/tensor/strict_mode.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Tells whether a StrictMode watches this thread, and no function that the
 /// user called is at work.
@@ -22,4 +22,4 @@ void check_strict_gradient(const SpecPtr& gradient, const DTensorSpec& leaf);
 /// Counts a fallback, and warns where it is the operator's first.
 void count_fallback(const OpCall& call);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -17,7 +17,7 @@
 #include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 DecomposedCall::DecomposedCall(const OpCall& call)
     : call_(call),
@@ -270,4 +270,4 @@ std::vector<int64_t> lengths_along(
   return lengths;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

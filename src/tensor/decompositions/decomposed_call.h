@@ -18,7 +18,7 @@
 #include <tensor/run/run_off_mesh.h>
 #include <tensor/state/value_limits.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Mesh dims.
 using MeshDims = std::vector<int64_t>;
@@ -168,4 +168,4 @@ at::Tensor positions(
 std::vector<int64_t> lengths_along(
     const Layout& layout, int64_t dim, int64_t m);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -7,7 +7,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -146,4 +146,4 @@ at::Tensor Halo::scatter_sum(
   return sum.movedim(0, dim);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -12,7 +12,7 @@
 #include <tessera/comm/communicator.h>
 #include <tessera/layout/layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// How windows move over one dim.
 struct Window {
@@ -60,4 +60,4 @@ class Halo {
   int64_t after_ = 0;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

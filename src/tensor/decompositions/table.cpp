@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -49,4 +49,4 @@ bool shards_named_dim(const RuleCall& call) {
       });
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -5,7 +5,7 @@
 
 #include <tensor/call/decomposition.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 using Decompositions = std::vector<Decomposition>;
 
@@ -32,4 +32,4 @@ const Decomposition* find_decomposition(const c10::OperatorName& name);
 /// that the call names in "dim" (all where it names none).
 bool shards_named_dim(const RuleCall& call);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

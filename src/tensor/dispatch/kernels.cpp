@@ -30,7 +30,7 @@
 #include <tensor/uses/parameter_use.h>
 #include <tensor/uses/smoothed_loss.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -271,4 +271,4 @@ bool shallow_copy_kernel(const at::Tensor& self, const at::Tensor& from) {
   return true;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

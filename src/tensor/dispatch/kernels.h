@@ -5,7 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Runs an operator that is not made of others; see Note [A call that was met
 /// before].
@@ -35,4 +35,4 @@ void as_strided_autograd(
 /// Tells that set_data() may give a sharded tensor the place of another.
 bool shallow_copy_kernel(const at::Tensor& self, const at::Tensor& from);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -4,7 +4,7 @@
 #include <tensor/random/ops/table.h>
 #include <tensor/run/custom_kernels.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 void find_kernels(const c10::OperatorHandle& op, OpTraits& traits) {
   traits.decomposition = find_decomposition(op.operator_name());
@@ -18,4 +18,4 @@ void find_kernels(const c10::OperatorHandle& op, OpTraits& traits) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

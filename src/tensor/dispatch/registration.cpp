@@ -18,7 +18,7 @@
 #include <tensor/uses/parameter_use.h>
 #include <torch/library.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -181,4 +181,4 @@ void register_late_operators() {
   Registry::instance().add_late();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

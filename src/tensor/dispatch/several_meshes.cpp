@@ -10,7 +10,7 @@
 #include <tensor/move/view_copies.h>
 #include <tessera/tensor/dtensor.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -277,4 +277,4 @@ void run_on_several_meshes(const OpCall& call) {
   call.stack()->insert(call.stack()->end(), stack.begin(), stack.end());
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

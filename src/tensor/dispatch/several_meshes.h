@@ -16,7 +16,7 @@
 #include <tensor/call/op_call.h>
 #include <tessera/comm/device_mesh.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns a mesh of all ranks that hold or know values of these meshes: the
 /// one that they were cut from, or the union of their ranks in ascending order.
@@ -33,4 +33,4 @@ bool meets_on_several_meshes(const OpCall& call);
 /// Runs such a call as calls on one mesh each.
 void run_on_several_meshes(const OpCall& call);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

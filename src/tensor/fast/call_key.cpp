@@ -6,7 +6,7 @@
 #include <tensor/checks/replication_check.h>
 #include <tensor/impl/sharded_impl.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 CallKey::CallKey(const OpCall& call, const OpTraits& traits) {
   add(reinterpret_cast<uintptr_t>(&call.schema()));
@@ -125,4 +125,4 @@ std::vector<SpecPtr> CallKey::specs(const OpCall& call) const {
   return specs;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -21,7 +21,7 @@
 #include <tensor/call/op_traits.h>
 #include <tensor/impl/sharded_impl.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// The key of a call: the address of its schema, the address of each tensor's
 /// spec (specs are interned: equal specs have one address), and the static
@@ -172,4 +172,4 @@ class CallKey {
   bool variable_ = false;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -1,6 +1,6 @@
 #include <tensor/fast/decision_cache.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -70,4 +70,4 @@ void DispatchCache::clear() {
   size_ = 0;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

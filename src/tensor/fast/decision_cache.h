@@ -15,7 +15,7 @@
 #include <tensor/call/decision.h>
 #include <tensor/fast/call_key.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// The decisions of one thread, at most capacity(): a set-associative cache. A
 /// key's hash names a bucket of kWays entries; a new entry replaces the oldest
@@ -75,4 +75,4 @@ class DispatchCache {
   std::vector<DecisionPtr> pushed_out_;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

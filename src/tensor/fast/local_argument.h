@@ -12,7 +12,7 @@
 #include <tensor/call/decision.h>
 #include <tensor/impl/sharded_impl.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Calls f(t) for every tensor in an argument.
 template <class T, class F>
@@ -156,4 +156,4 @@ class LocalArgument<c10::SymIntArrayRef> {
   c10::SymIntArrayRef list_;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

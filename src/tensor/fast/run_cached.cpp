@@ -19,7 +19,7 @@
 #include <tensor/move/view_copies.h>
 #include <tensor/run/run_decision.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -158,4 +158,4 @@ void run_cached(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

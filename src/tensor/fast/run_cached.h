@@ -3,7 +3,7 @@
 
 #include <tensor/call/decision.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Runs a decision that moves nothing: the path of a call whose key was found
 /// in the cache. Precondition: decision.is_direct, and the key of this call
@@ -12,4 +12,4 @@ namespace tessera::detail {
 void run_cached(
     const OpCall& call, const OpTraits& traits, const Decision& decision);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -1,6 +1,6 @@
 #include <tensor/fast/thread_dispatch.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 void ThreadDispatch::forget() {
   generation_ = traits_generation();
@@ -12,4 +12,4 @@ std::unique_ptr<ThreadState> make_thread_state() {
   return std::make_unique<ThreadDispatch>();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -6,7 +6,7 @@
 #include <tensor/state/late_operators.h>
 #include <tensor/state/thread_state.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 class ThreadDispatch final : public ThreadState {
  public:
@@ -55,4 +55,4 @@ inline void record_views() {
   c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

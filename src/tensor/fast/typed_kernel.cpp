@@ -8,7 +8,7 @@
 #include <tensor/impl/wrap.h>
 #include <tensor/state/dispatch_keys.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -272,4 +272,4 @@ std::optional<c10::KernelFunction> typed_composite(
   return make<TypedComposite>(op, boxed, Signatures{});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

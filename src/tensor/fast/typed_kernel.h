@@ -27,7 +27,7 @@
 #include <tensor/state/dispatch_keys.h>
 #include <tensor/state/plain_is_replicated.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// A call that runs at once: what its results need to know.
 struct DirectCall {
@@ -293,4 +293,4 @@ std::optional<c10::KernelFunction> typed_kernel(
 std::optional<c10::KernelFunction> typed_composite(
     const c10::OperatorHandle& op, const c10::BoxedKernel& boxed);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

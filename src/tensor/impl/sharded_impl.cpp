@@ -1,6 +1,6 @@
 #include <tensor/impl/sharded_impl.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 ShardedMeta::~ShardedMeta() = default;
 
@@ -9,4 +9,4 @@ void wait(const ShardedMeta& meta) {
   meta.pending.reset();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -25,7 +25,7 @@
 #include <tensor/state/thread_state.h>
 #include <tessera/tensor/dtensor_spec.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 struct ViewCopy;
 struct ViewSource;
@@ -188,4 +188,4 @@ class ShardedImpl final : public c10::TensorImpl {
   }
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -12,7 +12,7 @@
 #include <tensor/state/replicated.h>
 #include <tensor/state/thread_state.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -267,4 +267,4 @@ void install(
       t, c10::make_intrusive<ShardedMeta>(local, spec, nullptr, nullptr));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

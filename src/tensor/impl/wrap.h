@@ -21,7 +21,7 @@
 #include <c10/util/SmallVector.h>
 #include <tensor/impl/sharded_impl.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Where a view begins in the memory of its source.
 struct ViewStart {
@@ -152,4 +152,4 @@ void take_use(
 /// Adds a dispatch key to a wrapper.
 void add_key(const at::Tensor& t, c10::DispatchKey key);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

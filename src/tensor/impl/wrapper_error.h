@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 inline const std::string& data_pointer_error() {
   static const auto* text = new std::string(
@@ -14,4 +14,4 @@ inline const std::string& data_pointer_error() {
   return *text;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -7,7 +7,7 @@
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/impl/wrapper_error.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 void* WrapperMemory::make() {
   return ::operator new(sizeof(ShardedImpl));
@@ -35,4 +35,4 @@ WrapperPools::WrapperPools()
           c10::Storage::use_byte_size_t{}, 0,
           c10::DataPtr(nullptr, c10::Device(c10::kCPU))) {}
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

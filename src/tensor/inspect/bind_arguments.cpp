@@ -5,7 +5,7 @@
 #include <ATen/core/jit_type.h>
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -165,4 +165,4 @@ BoundCall bind_arguments(
   return std::move(calls.front());
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

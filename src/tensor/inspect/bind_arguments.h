@@ -6,7 +6,7 @@
 
 #include <tensor/call/op_call.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// An operator and its arguments, defaults filled in.
 struct BoundCall {
@@ -21,4 +21,4 @@ BoundCall bind_arguments(
     const std::string& call, const std::string& name,
     const std::vector<c10::IValue>& arguments);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

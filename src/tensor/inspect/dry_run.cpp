@@ -15,7 +15,7 @@
 #include <tessera/layout/notation.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -167,4 +167,4 @@ void remove_data(const OpCall& call) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -9,7 +9,7 @@
 #include <tensor/call/moves.h>
 #include <tensor/call/observer.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// A call that a dry run met.
 struct DryCall {
@@ -53,4 +53,4 @@ class DryRun final : public CallObserver {
 /// equal in all else, and plain ones that it writes by others.
 void remove_data(const OpCall& call);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns a shard with these strides: itself, or a copy.
 inline at::Tensor arranged(
@@ -18,4 +18,4 @@ inline at::Tensor arranged(
                    .copy_(shard);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -14,7 +14,7 @@
 #include <tessera/layout/notation.h>
 #include <tessera/plan/exchange.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -230,4 +230,4 @@ std::vector<at::Tensor> exchange_boxes(
   return exchange.run(held);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -8,7 +8,7 @@
 #include <tessera/comm/communicator.h>
 #include <tessera/layout/box_layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns one contiguous tensor per tile that this rank has in `target`, in
 /// tile order and on the tile's device, filled from what all ranks of `group`
@@ -26,4 +26,4 @@ std::vector<at::Tensor> exchange_boxes(
     const std::vector<at::Tensor>& held, const BoxLayout& source,
     const BoxLayout& target, at::ScalarType dtype, const Communicator& group);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

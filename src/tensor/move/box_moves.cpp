@@ -3,7 +3,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -92,4 +92,4 @@ void BoxMoves::add_received(const std::vector<TilePair>& pairs, bool own) {
   total_received_ += received.back();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

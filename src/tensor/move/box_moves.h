@@ -13,7 +13,7 @@
 #include <tessera/comm/communicator.h>
 #include <tessera/layout/box_layout.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// What this rank of the group sends and receives. The tilings must outlive it.
 class BoxMoves {
@@ -49,4 +49,4 @@ class BoxMoves {
   int64_t total_received_ = 0;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -14,7 +14,7 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/accumulate.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -120,4 +120,4 @@ at::Tensor empty_cached(
       c10::typeMetaToScalarType(options.dtype()), std::nullopt);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

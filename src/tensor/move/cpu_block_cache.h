@@ -11,11 +11,11 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns a contiguous tensor with undefined values, like at::empty(); a large
 /// one on the CPU lies in a block that was used before, where there is one.
 at::Tensor empty_cached(
     at::IntArrayRef sizes, const at::TensorOptions& options);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -11,7 +11,7 @@
 #include <tensor/move/cpu_block_cache.h>
 #include <tensor/move/step_label.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -210,4 +210,4 @@ MovingShard start(const PreparedPlan& plan, const at::Tensor& shard) {
                               : arranging(std::move(current), plan.strides);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -9,7 +9,7 @@
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/move/prepared_plan.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// A shard on its way: a tensor whose memory is filled when wait() returns.
 class MovingShard {
@@ -53,4 +53,4 @@ struct PendingPlan final : PendingMove {
 at::Tensor partial_value_of(
     const at::Tensor& value, ReduceOp op, int64_t coordinate);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -6,7 +6,7 @@
 #include <tensor/state/strides.h>
 #include <tessera/tensor/dtensor_spec.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -87,4 +87,4 @@ PlanCache& PlanCache::here() {
   return thread_plans().cache;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

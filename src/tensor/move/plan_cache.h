@@ -7,7 +7,7 @@
 #include <tensor/move/prepared_plan.h>
 #include <tessera/plan/cost.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns the plan from a spec to placements of `mesh`, which may be its own.
 /// The target is dense, in the order of dims of the source. Plans are kept per
@@ -27,4 +27,4 @@ struct PlanCache {
   static PlanCache& here();
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

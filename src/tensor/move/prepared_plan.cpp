@@ -10,7 +10,7 @@
 #include <tessera/plan/exchange.h>
 #include <tessera/tensor/dtensor_spec.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -289,4 +289,4 @@ PreparedPlan::PreparedPlan(SpecPtr from, SpecPtr to, RedistributePlan by)
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -12,7 +12,7 @@
 #include <tessera/comm/communicator.h>
 #include <tessera/plan/redistribute_plan.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// One step of a plan on this rank.
 struct PreparedStep {
@@ -52,4 +52,4 @@ struct PreparedPlan {
   std::vector<int64_t> strides;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -8,7 +8,7 @@
 #include <tensor/move/strided_copies.h>
 #include <tensor/state/strides.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -153,4 +153,4 @@ at::Tensor scatter_shard(
   return to_partial(arranged(local, strides_of_shard(target)), target);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -8,7 +8,7 @@
 #include <tensor/state/replicated.h>
 #include <tessera/tensor/dtensor_spec.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns this rank's shard in placements `target`, given the one in `source`,
 /// by the cheapest plan, in the target's order of dims. May share memory with
@@ -33,4 +33,4 @@ at::Tensor scatter_shard(
 /// Returns the strides of this rank's shard, which it must have; see Note [How
 /// shards lie in memory], strides.h.
 std::vector<int64_t> strides_of_shard(const DTensorSpec& spec);
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

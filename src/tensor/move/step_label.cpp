@@ -4,7 +4,7 @@
 #include <comm/call/call.h>
 #include <tessera/layout/notation.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 void StepLabel::fill_in(const void* step, CommLogEntry& entry) {
   const Step& s = *static_cast<const Step*>(step);
@@ -26,4 +26,4 @@ void BoxExchangeLabel::fill_in(const void* tilings, CommLogEntry& entry) {
       " tiles -> ", target->tiles().size(), " tiles");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -11,7 +11,7 @@
 #include <tessera/layout/box_layout.h>
 #include <tessera/plan/step.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// While it lives, this thread's collectives are recorded as this step, which
 /// makes a shard of shape `after` of one with `before` elements. The step must
@@ -43,4 +43,4 @@ class BoxExchangeLabel {
   CallLabel label_;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -187,4 +187,4 @@ StridedCopies unpacking(const Region& held, const Region& wanted) {
   return copies_of(held, wanted, &Segment::packed, &Segment::wanted);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

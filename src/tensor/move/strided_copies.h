@@ -10,7 +10,7 @@
 #include <comm/call/strided_copy.h>
 #include <tensor/move/region.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns how what `wanted` shares with `held` goes from the one shard to the
 /// other.
@@ -21,4 +21,4 @@ StridedCopies packing(const Region& held, const Region& wanted);
 /// Returns how it goes from that buffer into the shard of `wanted`.
 StridedCopies unpacking(const Region& held, const Region& wanted);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -11,7 +11,7 @@
 #include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -224,4 +224,4 @@ at::Tensor replicated_value(const at::Tensor& t) {
                                           replicated(meta.spec->mesh()));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -19,7 +19,7 @@
 #include <ATen/core/Tensor.h>
 #include <tensor/impl/sharded_impl.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// What the rows of a tensor add up to along a dim that is cut, known without
 /// asking other ranks; as of one generation of the shard.
@@ -86,4 +86,4 @@ at::Tensor known_sums(const at::Tensor& t, int64_t dim);
 /// Returns the replicated value as a plain tensor; may share memory with `t`.
 at::Tensor replicated_value(const at::Tensor& t);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -17,7 +17,7 @@
 #include <tensor/run/strided_views.h>
 #include <tensor/state/strides.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -379,4 +379,4 @@ void find_custom_kernel(const c10::OperatorName& name, OpTraits& traits) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

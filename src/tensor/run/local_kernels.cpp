@@ -13,7 +13,7 @@
 #include <tensor/run/local_views.h>
 #include <tensor/state/value_limits.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -162,4 +162,4 @@ LocalKernel local_kernel(std::string_view name) {
       "'; those that exist are listed in tensor/local_kernels.cpp");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -19,7 +19,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -253,4 +253,4 @@ void local_convolution(const LocalCall& local) {
   call.op().callBoxed(call.stack());
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -3,7 +3,7 @@
 
 #include <tensor/call/local_kernel.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Looks up global indices in the part of a table that this rank holds, and
 /// gives zeros for indices that others hold. Serves embedding, gather,
@@ -18,4 +18,4 @@ void local_bags(const LocalCall& local);
 /// and biases are those of the shard.
 void local_convolution(const LocalCall& local);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

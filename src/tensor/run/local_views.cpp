@@ -2,7 +2,7 @@
 
 #include <ATen/ops/squeeze.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -29,4 +29,4 @@ void local_squeeze(const LocalCall& local) {
   finish_local(call, returns_view(call) ? shown : shown.clone());
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

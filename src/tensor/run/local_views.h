@@ -6,10 +6,10 @@
 
 #include <tensor/call/local_kernel.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// squeeze, squeeze.dim: drops the dims of one index in the global tensor, not
 /// those of which this rank happens to hold one.
 void local_squeeze(const LocalCall& local);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -33,7 +33,7 @@
 #include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -426,4 +426,4 @@ void run_decision(
   Run(call, traits, decision)();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

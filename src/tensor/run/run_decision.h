@@ -14,7 +14,7 @@
 
 #include <tensor/call/decision.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Decides a call and runs the decision, without a look at the cache and at
 /// custom kernels.
@@ -37,4 +37,4 @@ void fit_view_strides(const OpCall& call);
 /// no longer has.
 Placements fitting_placements(const DTensorSpec& old, int64_t ndim);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

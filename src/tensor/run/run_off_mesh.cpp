@@ -15,7 +15,7 @@
 #include <tensor/state/dispatch_keys.h>
 #include <tensor/state/replicated.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -291,4 +291,4 @@ void run_for_specs(const OpCall& call, const OpTraits& traits) {
   run(call, traits, /*may_compute=*/false);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -4,7 +4,7 @@
 #include <tensor/call/op_traits.h>
 #include <tensor/impl/wrap.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Leaves results that have specs and no data. For a rank outside the mesh of
 /// the call, which takes no part in its collectives.
@@ -21,4 +21,4 @@ at::Tensor wrap_without_data(
 at::Tensor view_without_data(
     const SpecPtr& spec, c10::Device device, const at::Tensor& source);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

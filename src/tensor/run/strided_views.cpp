@@ -12,7 +12,7 @@
 #include <tensor/state/replicated.h>
 #include <tessera/layout/notation.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -263,4 +263,4 @@ void is_set_to_kernel(const OpCall& call) {
       call.argument(0).toTensor(), call.argument(1).toTensor()));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -11,7 +11,7 @@
 
 #include <tensor/call/op_call.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 class MoveList;
 
@@ -29,4 +29,4 @@ bool shows_itself(const OpCall& call);
 /// is_set_to(self, tensor): the same memory, sizes, strides and offset.
 void is_set_to_kernel(const OpCall& call);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

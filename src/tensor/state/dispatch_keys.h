@@ -4,7 +4,7 @@
 #include <c10/core/DispatchKey.h>
 #include <c10/core/DispatchKeySet.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Sharded tensors, and their autograd.
 constexpr c10::DispatchKey kShardedKey = c10::DispatchKey::PrivateUse3;
@@ -28,4 +28,4 @@ constexpr c10::DispatchKey kUnshardedRandomKey = c10::DispatchKey::Fake;
 constexpr c10::DispatchKey kUnusedKey = c10::DispatchKey::PrivateUse2;
 inline constexpr c10::DispatchKeySet kUnusedKeys(kUnusedKey);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

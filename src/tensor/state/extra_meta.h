@@ -2,7 +2,7 @@
 // of torch_compat.h that wrappers need, which costs no header of autograd.
 #pragma once
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Removes from an ExtraMeta what belongs to one tensor.
 template <class Meta>
@@ -17,4 +17,4 @@ void forget_tensor(Meta& meta) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Set until the first registration, and when an operator has been defined.
 extern std::atomic<bool> has_late_operators;
@@ -19,4 +19,4 @@ inline void ensure_registered() {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -22,7 +22,7 @@
 #include <mutex>
 #include <vector>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// How many objects of a kind a thread keeps; 0 under AddressSanitizer, which
 /// must see every allocation and its end.
@@ -106,4 +106,4 @@ class ObjectPool {
   size_t count_ = 0;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

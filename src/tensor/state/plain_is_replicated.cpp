@@ -2,7 +2,7 @@
 
 #include <torch/csrc/autograd/graph_task.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 thread_local ReplicationDepth thread_depth;
@@ -29,4 +29,4 @@ bool PlainIsReplicated::by_construction() {
          torch::autograd::get_current_graph_task_id() != -1;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

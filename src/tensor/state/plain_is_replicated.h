@@ -1,7 +1,7 @@
 // What plain tensors in a call on sharded ones are.
 #pragma once
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// While it lives on this thread, plain tensors in a call are replicated by
 /// construction: ATen's own, inside a composite kernel, or ours.
@@ -24,4 +24,4 @@ struct ReplicationDepth {
 };
 ReplicationDepth& replication_depth();
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -6,11 +6,11 @@
 #include <tessera/comm/device_mesh.h>
 #include <tessera/layout/placement.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns all Replicate.
 inline Placements replicated(const DeviceMesh& mesh) {
   return Placements(static_cast<size_t>(mesh.ndim()), Replicate());
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

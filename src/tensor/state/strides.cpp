@@ -6,7 +6,7 @@
 #include <ATen/ExpandUtils.h>
 #include <c10/util/accumulate.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 std::vector<int64_t> contiguous_strides(c10::IntArrayRef shape) {
   std::vector<int64_t> strides(shape.size());
@@ -192,4 +192,4 @@ std::vector<int64_t> strides_in_format(
   return contiguous_strides(shape);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

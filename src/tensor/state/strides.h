@@ -25,7 +25,7 @@
 #include <c10/core/MemoryFormat.h>
 #include <c10/util/ArrayRef.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns row-major strides: [2, 3] -> [3, 1]. A dim of size 0 counts as 1,
 /// as in ATen.
@@ -80,4 +80,4 @@ bool is_non_overlapping(c10::IntArrayRef shape, c10::IntArrayRef strides);
 std::vector<int64_t> strides_in_format(
     c10::IntArrayRef shape, c10::IntArrayRef like, c10::MemoryFormat format);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

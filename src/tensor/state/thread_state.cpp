@@ -6,7 +6,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 constinit thread_local ThreadState* ThreadState::mine = nullptr;
 
@@ -53,4 +53,4 @@ ThreadState::Owner* ThreadState::make_late_owner() {
   return owner.release();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -14,7 +14,7 @@ namespace c10 {
 class OperatorHandle;
 }  // namespace c10
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 class CallObserver;
 struct OpTraits;
@@ -57,4 +57,4 @@ class ThreadState {
 /// Makes the state of a new thread; defined where all that it keeps is known.
 std::unique_ptr<ThreadState> make_thread_state();
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -9,7 +9,7 @@
 #include <tensor/state/extra_meta.h>
 #include <torch/csrc/autograd/function.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Makes an autograd node; newer versions count references inside the node.
 template <class NodeType, class... Arguments>
@@ -23,4 +23,4 @@ auto make_node(Arguments&&... arguments) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -53,4 +53,4 @@ at::Scalar largest_value(c10::ScalarType dtype) {
                            : std::numeric_limits<double>::infinity();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -5,7 +5,7 @@
 #include <c10/core/TensorImpl.h>
 #include <tensor/state/object_pool.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Memory of a wrapper.
 struct WrapperMemory {
@@ -33,4 +33,4 @@ struct WrapperPools {
   c10::Storage storage;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -21,7 +21,7 @@
 #include <tessera/layout/notation.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -159,4 +159,4 @@ void register_cross_entropy(std::vector<c10::RegistrationHandleRAII>& handles) {
       nullptr, "tessera"));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

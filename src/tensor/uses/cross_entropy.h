@@ -14,7 +14,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Begins or ends a LossParallel on this thread; tells whether there was one.
 bool set_loss_parallel(bool on);
@@ -24,4 +24,4 @@ bool set_loss_parallel(bool on);
 /// key falls through for other operators: register_use_kernels().
 void register_cross_entropy(std::vector<c10::RegistrationHandleRAII>& handles);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

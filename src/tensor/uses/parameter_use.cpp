@@ -19,7 +19,7 @@
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -301,4 +301,4 @@ void register_use_kernels(std::vector<c10::RegistrationHandleRAII>& handles) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -27,7 +27,7 @@
 #include <tensor/call/op_call.h>
 #include <tessera/layout/placement.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// A move in the mesh dim of a style. Negative tensor dims count from the end.
 struct UseStep {
@@ -70,4 +70,4 @@ void run_below_use(
 /// Registers the kernels of operators that take parameters.
 void register_use_kernels(std::vector<c10::RegistrationHandleRAII>& handles);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -15,7 +15,7 @@
 #include <tensor/move/view_copies.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -203,4 +203,4 @@ void run_smoothed_loss(const OpCall& call) {
           .classes = logits.size(1)}));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -9,7 +9,7 @@
 
 #include <tensor/call/op_call.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Tells whether a call of cross_entropy_loss has smoothed labels, classes that
 /// are cut and a gradient to come.
@@ -17,4 +17,4 @@ bool is_smoothed_loss(const OpCall& call);
 /// Runs such a call.
 void run_smoothed_loss(const OpCall& call);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

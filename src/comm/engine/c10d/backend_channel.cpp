@@ -10,7 +10,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 using BackendPtr = c10::intrusive_ptr<::c10d::Backend>;
@@ -240,4 +240,4 @@ std::unique_ptr<Channel> make_backend_channel(
       std::move(backend), device, owner, std::move(messages));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

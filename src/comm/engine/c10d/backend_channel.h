@@ -9,7 +9,7 @@
 
 #include "comm/engine/process/transport.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Says how a BackendChannel treats its backend when it is closed.
 enum class BackendOwner : uint8_t {
@@ -26,4 +26,4 @@ std::unique_ptr<Channel> make_backend_channel(
     c10::intrusive_ptr<::c10d::Backend> backend, c10::Device device,
     BackendOwner owner, std::unique_ptr<Channel> messages);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -26,7 +26,7 @@
 #include "comm/engine/c10d/store/job_store.h"
 #include "comm/engine/c10d/store/store_events.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 using BackendPtr = c10::intrusive_ptr<::c10d::Backend>;
@@ -242,4 +242,4 @@ std::unique_ptr<Transport> open_group_transport(const GroupPtr& group) {
   return std::make_unique<C10dTransport>(std::move(parts));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -13,7 +13,7 @@ namespace c10d {
 class ProcessGroup;
 }  // namespace c10d
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Opens Gloo for a job that a launcher started as processes; needs stock
 /// LibTorch only. A rank that does not start within the deadline is an error.
@@ -25,4 +25,4 @@ std::unique_ptr<Transport> open_gloo_transport(
 std::unique_ptr<Transport> open_group_transport(
     const c10::intrusive_ptr<::c10d::ProcessGroup>& group);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -10,7 +10,7 @@
 
 #include "comm/engine/c10d/gloo_transfer.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 class GlooChannel final : public Channel {
@@ -119,4 +119,4 @@ std::unique_ptr<Channel> make_gloo_channel(
       std::move(store), std::move(devices), group_rank, size);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -14,7 +14,7 @@
 
 #include "comm/engine/c10d/gloo_mesh.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Joins `size` processes as make_gloo_mesh() does, but connects them when
 /// first needed: all by the first transfer, two by the first message between
@@ -22,4 +22,4 @@ namespace tessera::detail {
 std::unique_ptr<Channel> make_gloo_channel(
     StorePtr store, GlooDevices devices, int64_t group_rank, int64_t size);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

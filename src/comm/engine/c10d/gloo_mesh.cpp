@@ -17,7 +17,7 @@
 #include "comm/engine/c10d/gloo_transfer.h"
 #include "comm/engine/c10d/store/joining_store.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 using ::c10d::ProcessGroupGloo;
@@ -339,4 +339,4 @@ std::shared_ptr<Channel> make_gloo_mesh(
   return mesh;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

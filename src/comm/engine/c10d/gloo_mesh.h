@@ -13,7 +13,7 @@ namespace gloo::transport {
 class Device;
 }  // namespace gloo::transport
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 using GlooDevices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
 
@@ -25,4 +25,4 @@ GlooDevices gloo_devices(const std::string& interface);
 std::shared_ptr<Channel> make_gloo_mesh(
     StorePtr store, GlooDevices devices, int64_t group_rank, int64_t size);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -5,7 +5,7 @@
 
 #include <ATen/ops/from_blob.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 class SharedGlooTransfer final : public Transfer {
@@ -90,4 +90,4 @@ TransferPtr transfer_of(std::shared_ptr<const Message> message) {
   return std::make_unique<SharedGlooMessage>(std::move(message));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

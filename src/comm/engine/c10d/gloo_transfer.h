@@ -14,7 +14,7 @@
 
 #include "comm/engine/process/transport.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
 
@@ -86,4 +86,4 @@ class Message {
 TransferPtr transfer_of(std::shared_ptr<const GlooTransfer> transfer);
 TransferPtr transfer_of(std::shared_ptr<const Message> message);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 using Acknowledge = int (*)(MPI_Comm);
@@ -55,4 +55,4 @@ bool FailedRanks::poll(MPI_Comm comm) {
   return ranks_.size() > before;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Asks the fault-tolerant part of MPI (ULFM). Its functions are looked up when
 /// the program runs, so one build serves libraries with and without them.
@@ -21,4 +21,4 @@ class FailedRanks {
   std::vector<int64_t> ranks_;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

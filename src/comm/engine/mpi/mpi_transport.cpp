@@ -34,7 +34,7 @@
 #include "comm/engine/mpi/failed_ranks.h"
 #include "comm/engine/process/transport.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 // Counts of MPI are 31-bit: longer messages go in several.
@@ -489,7 +489,7 @@ class MpiTransport final : public Transport {
 };
 
 }  // namespace
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer
 
 /// What the library looks up when it loads this file.
 extern "C" __attribute__((visibility("default"))) tessera::detail::Transport*

@@ -3,7 +3,7 @@
 #include <iterator>
 #include <sstream>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 // "RANK WORLD GROUP SEQUENCES sequence calls sequence calls text"
 std::string to_bytes(const PeerEvent& event) {
@@ -33,4 +33,4 @@ PeerEvent event_from(const std::string& bytes) {
   return event;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

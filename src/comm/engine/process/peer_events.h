@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Something that happened to a rank or to a group.
 struct PeerEvent {
@@ -23,4 +23,4 @@ struct PeerEvent {
 std::string to_bytes(const PeerEvent& event);
 PeerEvent event_from(const std::string& bytes);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -14,7 +14,7 @@
 
 #include "comm/call/reduce.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 class Both final : public Transfer {
@@ -314,4 +314,4 @@ std::vector<int64_t> ProcessCall::missing() const {
   return ranks;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

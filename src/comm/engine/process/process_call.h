@@ -17,7 +17,7 @@
 #include "comm/engine/process/scratch.h"
 #include "comm/engine/process/transport.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// A group as one of its ranks knows it.
 class ProcessGroupState {
@@ -174,4 +174,4 @@ class ProcessCall {
   std::string error_;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

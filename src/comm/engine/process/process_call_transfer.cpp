@@ -6,7 +6,7 @@
 #include "comm/call/reduce.h"
 #include "comm/engine/process/process_call.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 // Up to this many bytes per rank, an all_reduce gathers all partial values
@@ -241,4 +241,4 @@ void ProcessCall::finish_data() {
   finish();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

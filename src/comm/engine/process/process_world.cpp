@@ -13,7 +13,7 @@
 #include "comm/engine/process/process_call.h"
 #include "comm/engine/process/self_messages.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 // How often a waiting rank looks before it gives its core away, and before it
@@ -472,4 +472,4 @@ void ProcessWorld::leave(const std::string& error) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -27,7 +27,7 @@
 #include "comm/engine/engine.h"
 #include "comm/engine/process/transport.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 class ProcessCall;
 class ProcessGroupState;
@@ -102,4 +102,4 @@ class ProcessWorld : public WorldImpl,
   bool left_ = false;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -5,7 +5,7 @@
 
 #include <ATen/ops/empty.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 at::Tensor Scratch::take(int64_t bytes) {
   const auto fits = std::find_if(
@@ -35,4 +35,4 @@ void Scratch::give_back(at::Tensor memory) {
       free_.end());
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

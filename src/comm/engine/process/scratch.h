@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Not for several threads at once.
 class Scratch {
@@ -24,4 +24,4 @@ class Scratch {
   std::vector<at::Tensor> free_;  // the latest first
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -7,7 +7,7 @@
 
 #include <base/copy_bytes.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 using Letter = std::vector<char>;
@@ -108,4 +108,4 @@ std::unique_ptr<Channel> with_self_messages(
   return std::make_unique<SelfMessages>(std::move(channel), group_rank);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -11,7 +11,7 @@
 
 #include "comm/engine/process/peer_events.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Bytes on their way; their buffers must live until buffers_are_free().
 class Transfer {
@@ -80,4 +80,4 @@ class Transport {
   virtual std::vector<PeerEvent> poll_events(uint64_t world) = 0;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

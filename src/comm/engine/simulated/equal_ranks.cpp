@@ -11,7 +11,7 @@
 #include "comm/call/reduce.h"
 #include "comm/call/shared_memory_collectives.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 int64_t before(const std::vector<int64_t>& counts, int64_t group_rank) {
@@ -150,4 +150,4 @@ void complete_alone(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -21,11 +21,11 @@
 
 #include "comm/call/call.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Fills the output of a call of the rank at `group_rank` of `size` ranks; not
 /// for messages to itself.
 void complete_alone(
     const CollectiveCall& call, int64_t group_rank, int64_t size);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

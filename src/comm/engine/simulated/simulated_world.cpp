@@ -17,7 +17,7 @@
 #include "comm/engine/rank_modes.h"
 #include "comm/engine/simulated/equal_ranks.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 std::shared_ptr<SimulatedWorld>& thread_rank() {
@@ -192,4 +192,4 @@ void run_simulated_rank(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -19,7 +19,7 @@
 
 #include "comm/engine/engine.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// A message of a rank to itself that waits for its other half.
 struct OwnMessage {
@@ -74,4 +74,4 @@ std::shared_ptr<SimulatedWorld> current_simulated_rank();
 void run_simulated_rank(
     const SimulatedRank& which, const std::function<void()>& body);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

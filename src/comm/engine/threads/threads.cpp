@@ -14,7 +14,7 @@
 #include "comm/engine/guarded_rank.h"
 #include "comm/engine/rank_modes.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 std::shared_ptr<ThreadsRank>& thread_rank() {
@@ -209,4 +209,4 @@ void run_thread_ranks(
   start.world->rethrow_failure();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -27,7 +27,7 @@
 #include "comm/call/stream_order.h"
 #include "comm/engine/engine.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 struct ThreadsGroup;
 
@@ -220,4 +220,4 @@ void run_thread_ranks(
 /// that are no ranks.
 const std::shared_ptr<ThreadsRank>& lone_rank();
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -8,7 +8,7 @@
 #include "comm/call/rank_errors.h"
 #include "comm/engine/threads/threads.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 // How long all ranks must be blocked before it counts as a deadlock: time for a
@@ -282,4 +282,4 @@ void ThreadsWorld::wake_all() {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

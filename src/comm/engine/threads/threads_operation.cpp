@@ -7,7 +7,7 @@
 #include "comm/call/rank_errors.h"
 #include "comm/engine/threads/threads.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 // Below this many bytes the last rank to arrive moves everything itself, which
@@ -298,4 +298,4 @@ bool ThreadsWorld::advance(const Ticket& ticket) {
   return ticket.operation->complete() || ticket.operation->buffers_are_free();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -5,7 +5,7 @@
 #include <tensor/decompositions/table.h>
 #include <tensor/state/replicated.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -54,4 +54,4 @@ void add_comparison_decompositions(Decompositions& all) {
   all.push_back({"aten::equal", equal_applies, equal});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -11,7 +11,7 @@
 #include <tensor/decompositions/table.h>
 #include <tensor/state/replicated.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -164,4 +164,4 @@ void add_loss_decompositions(Decompositions& all) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -16,7 +16,7 @@
 #include <tensor/move/view_copies.h>
 #include <tensor/state/replicated.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -292,4 +292,4 @@ void add_nll_decompositions(Decompositions& all) {
       {"aten::nll_loss2d_backward", nll_backward_applies, nll_backward});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

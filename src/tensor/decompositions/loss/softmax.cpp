@@ -12,7 +12,7 @@
 #include <tensor/move/view_copies.h>
 #include <tensor/state/value_limits.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -216,4 +216,4 @@ void add_softmax_decompositions(Decompositions& all) {
        log_softmax_backward});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

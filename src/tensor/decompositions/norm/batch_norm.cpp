@@ -15,7 +15,7 @@
 #include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -307,4 +307,4 @@ void add_batch_norm_decompositions(Decompositions& all) {
        batch_norm_backward});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -10,7 +10,7 @@
 #include <tensor/move/view_copies.h>
 #include <tensor/state/replicated.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -135,4 +135,4 @@ void add_batch_norm_update_decompositions(Decompositions& all) {
   all.push_back({"aten::batch_norm_backward", has_no_reserve, backward});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -5,7 +5,7 @@
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -196,4 +196,4 @@ void add_layer_norm_decompositions(Decompositions& all) {
        layer_norm_backward});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -13,7 +13,7 @@
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/state/replicated.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -208,4 +208,4 @@ void add_norm_decompositions(Decompositions& all) {
       {"aten::_foreach_norm.Scalar", foreach_norm_applies, foreach_norm});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -4,7 +4,7 @@
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/move/view_copies.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -85,4 +85,4 @@ void RunningStatistics::gather(const std::vector<const One*>& some) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -5,7 +5,7 @@
 
 #include <tensor/decompositions/decomposed_call.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// A rank works on the statistics of its channels, wherever the tensors lie:
 /// in their own memory where they are cut as the channels are, else in a part
@@ -41,4 +41,4 @@ class RunningStatistics {
   std::array<One, 2> both_{{{"running_mean"}, {"running_var"}}};
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -7,7 +7,7 @@
 #include <tensor/decompositions/table.h>
 #include <tensor/impl/sharded_impl.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -73,4 +73,4 @@ void add_variance_decompositions(Decompositions& all) {
       {"aten::std_mean.correction", is_floating_and_sharded, std_mean});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -7,7 +7,7 @@
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -73,4 +73,4 @@ void add_concat_decompositions(Decompositions& all) {
   all.push_back({"aten::cat", cat_applies, cat});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -9,7 +9,7 @@
 #include <tensor/decompositions/table.h>
 #include <tensor/state/replicated.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -264,4 +264,4 @@ void add_convolution_decompositions(Decompositions& all) {
        convolution_backward});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

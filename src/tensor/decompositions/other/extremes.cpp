@@ -19,7 +19,7 @@
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/state/value_limits.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -184,4 +184,4 @@ void add_extreme_decompositions(Decompositions& all) {
   all.push_back({"aten::aminmax", is_sharded_and_not_empty, aminmax});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

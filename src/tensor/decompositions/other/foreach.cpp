@@ -13,7 +13,7 @@
 #include <tensor/state/replicated.h>
 #include <tensor/state/value_limits.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -186,4 +186,4 @@ void add_foreach_decompositions(Decompositions& all) {
        unscale});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

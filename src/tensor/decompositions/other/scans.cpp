@@ -19,7 +19,7 @@
 #include <tensor/decompositions/table.h>
 #include <tensor/impl/sharded_impl.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -197,4 +197,4 @@ void add_scan_decompositions(Decompositions& all) {
   all.push_back({"aten::cummin", one_run_per_rank, cummin});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -12,7 +12,7 @@
 #include <tensor/decompositions/table.h>
 #include <tensor/impl/sharded_impl.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -105,4 +105,4 @@ void add_topk_decompositions(Decompositions& all) {
   all.push_back({"aten::topk", topk_applies, topk, topk_pays});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

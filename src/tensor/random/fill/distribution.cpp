@@ -17,7 +17,7 @@
 #define TESSERA_WITH_AVX2 1
 #endif
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -405,4 +405,4 @@ void fill_range(
       " has none; draw in f32 and convert");
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

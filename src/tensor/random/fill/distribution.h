@@ -7,7 +7,7 @@
 #include <tensor/random/fill/index_ranges.h>
 #include <tensor/random/philox/philox.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// A distribution whose value at an element needs one or two words.
 ///
@@ -61,4 +61,4 @@ void fill_range(
     void* out, at::ScalarType dtype, const IndexRange& range,
     const Distribution& distribution, PhiloxKey key, uint32_t part);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -8,7 +8,7 @@
 #include <tensor/move/redistribute_shard.h>
 #include <tensor/move/view_copies.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -119,4 +119,4 @@ void fill_tensor(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

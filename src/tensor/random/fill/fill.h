@@ -6,7 +6,7 @@
 #include <tensor/random/fill/distribution.h>
 #include <tensor/random/fill/index_ranges.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns new plain values of the shape of the index ranges. `part` keeps the
 /// draws of one operation apart.
@@ -29,4 +29,4 @@ at::Tensor draw_on_device(
     const GlobalIndexRanges& ranges, at::ScalarType dtype, c10::Device device,
     const Distribution& distribution, PhiloxKey key, uint32_t part);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

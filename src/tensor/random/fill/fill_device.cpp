@@ -17,7 +17,7 @@
 #include <ATen/ops/where.h>
 #include <tensor/random/fill/fill.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -216,4 +216,4 @@ at::Tensor draw_on_device(
   return at::cat(pieces).view(ranges.shape());
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -7,7 +7,7 @@
 #include <c10/util/accumulate.h>
 #include <tessera/tensor/dtensor_spec.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -99,4 +99,4 @@ at::Tensor GlobalIndexRanges::linear_indices(c10::Device device) const {
   return linear_indices.reshape({-1});
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -10,7 +10,7 @@
 #include <tensor/state/spec_fwd.h>
 #include <tessera/layout/box.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Neighbouring elements: places begin .. begin + count - 1, stored one after
 /// the other from `stored` on.
@@ -77,4 +77,4 @@ class GlobalIndexRanges {
   int64_t numel_ = 0;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

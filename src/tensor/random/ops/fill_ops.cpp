@@ -7,7 +7,7 @@
 #include <tensor/random/ops/random_call.h>
 #include <tensor/random/ops/table.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -157,4 +157,4 @@ void fill_kernel(const OpCall& call) {
   call.finish(target);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

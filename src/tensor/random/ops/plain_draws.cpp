@@ -4,7 +4,7 @@
 
 #include <tensor/state/dispatch_keys.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 thread_local RandomCounters* current_counters = nullptr;
@@ -23,4 +23,4 @@ RandomCounters* UnshardedRandom::current() {
   return current_counters;
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

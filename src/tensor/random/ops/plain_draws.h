@@ -6,7 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <comm/engine/random_counters.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// While it lives on this thread, random operators on plain tensors draw from
 /// `counters`.
@@ -25,4 +25,4 @@ class UnshardedRandom {
   c10::impl::IncludeDispatchKeyGuard include_;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-namespace detail {
+namespace detail::inline tensor_layer {
 
 class ReplicatedRandomImpl {
  public:
@@ -20,7 +20,7 @@ class ReplicatedRandomImpl {
   UnshardedRandom draws_;
 };
 
-}  // namespace detail
+}  // namespace detail::inline tensor_layer
 
 void manual_seed(uint64_t seed) {
   init().random_counters()->set_seed(seed);

@@ -6,7 +6,7 @@
 #include <tensor/move/view_copies.h>
 #include <tensor/random/ops/plain_draws.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -175,4 +175,4 @@ RandomOperation::~RandomOperation() {
   counters_->pop();
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

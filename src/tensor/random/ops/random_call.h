@@ -10,7 +10,7 @@
 #include <tensor/random/ops/plain_draws.h>
 #include <tensor/random/philox/philox_blocks.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Names the draw of a call, which is the next of its generator or of the rank.
 /// Every rank takes one for every call, whether it has data or not.
@@ -83,4 +83,4 @@ class RandomOperation {
   UnshardedRandom unsharded_;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -17,7 +17,7 @@
 #include <tensor/random/ops/table.h>
 #include <tensor/state/replicated.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -192,4 +192,4 @@ at::Tensor draw_permutation(int64_t n, PhiloxKey key) {
   return at::argsort(words, /*stable=*/true, /*dim=*/0);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

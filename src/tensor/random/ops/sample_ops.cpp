@@ -13,7 +13,7 @@
 #include <tensor/random/ops/table.h>
 #include <tensor/random/philox/reject.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -172,4 +172,4 @@ void dirichlet_kernel(const OpCall& call) {
       wrap(rows_are_unsharded ? plain : slice_shard(plain, *spec), spec));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -17,7 +17,7 @@
 #include <tensor/run/run_off_mesh.h>
 #include <tensor/state/replicated.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -314,4 +314,4 @@ void skip_random(const OpCall& call) {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -7,7 +7,7 @@
 #include <tensor/random/philox/philox.h>
 #include <tensor/state/spec_fwd.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns the kernel of an operator that draws numbers (tag
 /// nondeterministic_seeded); nullptr for one that ATen decomposes.
@@ -65,4 +65,4 @@ void randperm_kernel(const OpCall& call);
 /// Returns the numbers 0 .. n-1 in random order, on the host.
 at::Tensor draw_permutation(int64_t n, PhiloxKey key);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -16,7 +16,7 @@
 #include <tensor/random/ops/random_call.h>
 #include <tensor/random/ops/table.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -182,4 +182,4 @@ void rrelu_kernel(const OpCall& call) {
   random.finish(result);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -11,7 +11,7 @@
 #include <tensor/state/dispatch_keys.h>
 #include <tessera/comm/device_mesh.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -68,4 +68,4 @@ void register_unsharded_random() {
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -9,9 +9,9 @@
 // are registered for it, and every other operator falls through.
 #pragma once
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Registers the kernels for plain tensors, once per process.
 void register_unsharded_random();
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

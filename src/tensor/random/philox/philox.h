@@ -22,7 +22,7 @@
 #include <array>
 #include <cstdint>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
@@ -77,4 +77,4 @@ constexpr PhiloxBlock philox_block(
       key);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

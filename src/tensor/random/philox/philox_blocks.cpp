@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #endif
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -125,4 +125,4 @@ void philox_blocks(
       words + 4 * done);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

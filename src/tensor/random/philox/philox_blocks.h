@@ -6,7 +6,7 @@
 #include <comm/engine/random_counters.h>
 #include <tensor/random/philox/philox.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// Returns the key of a draw: mixed from seed, stream and operation.
 PhiloxKey key_of(const RandomOffset& offset);
@@ -16,4 +16,4 @@ void philox_blocks(
     PhiloxKey key, CounterTail tail, uint64_t first, int64_t count,
     uint32_t* words);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

@@ -6,7 +6,7 @@
 
 #include <tensor/random/philox/vector_math.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
@@ -171,4 +171,4 @@ double draw_binomial(double count, double p, ElementWords& words) {
                           : binomial_transformed(count, p, words);
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

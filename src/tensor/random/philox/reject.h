@@ -6,7 +6,7 @@
 
 #include <tensor/random/philox/philox.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 /// The words of one element; see Note [How an element finds its words].
 class ElementWords {
@@ -39,4 +39,4 @@ double draw_poisson(double mean, ElementWords& words);
 /// expected, transformed rejection (Hoermann's BTRS) elsewhere.
 double draw_binomial(double count, double p, ElementWords& words);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

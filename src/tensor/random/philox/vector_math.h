@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace tessera::detail {
+namespace tessera::detail::inline tensor_layer {
 
 #define TESSERA_INLINE __attribute__((always_inline)) inline
 
@@ -83,4 +83,4 @@ TESSERA_INLINE SineCosine vector_sincos_turns(double u) {
 
 #undef TESSERA_INLINE
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline tensor_layer

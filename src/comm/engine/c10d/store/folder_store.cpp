@@ -18,7 +18,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 constexpr auto kFolderPollInterval = std::chrono::milliseconds(1);
@@ -146,4 +146,4 @@ void FolderStore::wait(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -7,7 +7,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// LibTorch's FileStore appends each value to one file in several writes, and a
 /// reader that meets half a value never returns. Here a value appears at once,
@@ -37,4 +37,4 @@ class FolderStore final : public ::c10d::Store {
   std::string folder_;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -17,7 +17,7 @@
 
 #include "comm/engine/c10d/store/folder_store.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -140,4 +140,4 @@ StorePtr open_job_store(
       tcp_store(point.address, options));
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

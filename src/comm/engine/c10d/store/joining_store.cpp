@@ -6,7 +6,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 // Looks are frequent at first, since most ranks arrive together.
@@ -100,4 +100,4 @@ void JoiningStore::wait_until(
   }
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

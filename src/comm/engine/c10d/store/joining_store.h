@@ -9,7 +9,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// Looks into another store instead of waiting in it. A wait inside a store
 /// blocks the store for every thread of the process, and cannot be ended.
@@ -46,4 +46,4 @@ class JoiningStore final : public ::c10d::Store {
   std::atomic<bool> stopped_ = false;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

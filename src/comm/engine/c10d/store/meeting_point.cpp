@@ -4,7 +4,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 constexpr uint32_t kFirstPort = 10000;
@@ -126,4 +126,4 @@ std::string gloo_interface(const Launch& launch, const Environment& get) {
   return "";
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -6,7 +6,7 @@
 
 #include "comm/engine/launch.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 /// A store that all ranks can reach: a folder, or a server.
 struct MeetingPoint {
@@ -38,4 +38,4 @@ uint16_t port_of(const std::string& job_id);
 std::string gloo_interface(
     const Launch& launch, const Environment& get = environment);
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -167,4 +167,4 @@ bool StoreEvents::is_alive(int64_t rank) {
   return process < 0 || exists(process);  // elsewhere: Gloo will tell
 }
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

@@ -18,7 +18,7 @@
 #include "comm/engine/c10d/store/store_ptr.h"
 #include "comm/engine/process/transport.h"
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 class StoreEvents {
  public:
@@ -52,4 +52,4 @@ class StoreEvents {
   std::map<int64_t, pid_t> processes_;
 };
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer

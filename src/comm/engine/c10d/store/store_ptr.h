@@ -3,8 +3,8 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-namespace tessera::detail {
+namespace tessera::detail::inline comm_layer {
 
 using StorePtr = c10::intrusive_ptr<::c10d::Store>;
 
-}  // namespace tessera::detail
+}  // namespace tessera::detail::inline comm_layer
