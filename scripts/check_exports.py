@@ -22,7 +22,7 @@ import cpp_exports
 from cpp_exports import MARK
 
 # Symbols without a C++ name that the library shows, with who looks them up.
-# Plugins have theirs (tessera_mpi_network); the library needs none so far.
+# Plugins have theirs (tessera_mpi_transport); the library needs none so far.
 C_SYMBOLS = {}
 
 # What a compiler makes for a class, as nm -C names it.

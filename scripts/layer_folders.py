@@ -8,6 +8,9 @@
 - What a header x.h declares is defined in x.cpp, or in x_part.cpp where one file
   would be too long; ELSEWHERE lists what is not, and why.
 - No type is defined twice in one namespace.
+- `using namespace tessera` brings what users need: types whose names every program
+  has some of its own (COMMON) are in the detail namespace of their layer, and the
+  class that users meet them with has an alias, as Communicator::Work.
 """
 import collections
 import fnmatch
@@ -112,6 +115,10 @@ ELSEWHERE = {
 }
 # Types that are defined in two files, and why that still is so.
 TWICE = {}
+# Names of types that are no members of namespace tessera.
+COMMON = {"Run", "Row", "Cell", "Tile", "Work", "Move", "Copy", "Entry", "Item",
+          "Node", "Piece", "Place", "Part", "Block", "Range", "Table", "State",
+          "Config", "Task", "Event"}
 
 
 class Unit:
@@ -252,3 +259,6 @@ def check_definitions(root, units):
         if others and name not in TWICE:
             yield (f"{first}:{line}: {name} is also defined in "
                    f"{', '.join(path for path, _ in others)}")
+        if name.removeprefix("tessera::") in COMMON and name.startswith("tessera::"):
+            yield (f"{first}:{line}: {name}: programs have types of that name; use "
+                   "the detail namespace of the layer, and an alias in a class")

@@ -46,7 +46,7 @@ DemoParameter describe(const std::string& name, const at::Tensor& parameter) {
     described.held.push_back(std::accumulate(
         shard.begin(), shard.end(), int64_t{1}, std::multiplies<>()));
     if (described.cut_dim >= 0) {
-      const Runs runs = layout.runs(described.cut_dim, {0, tp});
+      const Layout::Runs runs = layout.runs(described.cut_dim, {0, tp});
       described.parts.push_back(
           runs.empty() ? DemoPart{} : DemoPart{runs[0].begin, runs[0].end});
     }

@@ -10,6 +10,8 @@
 namespace tessera::python {
 namespace {
 
+using Work = Communicator::Work;
+
 using Counts = std::vector<int64_t>;
 using MaybeTensor = std::optional<at::Tensor>;
 

@@ -16,6 +16,10 @@
 
 namespace tessera {
 
+namespace {
+using detail::Work;
+}  // namespace
+
 using detail::CallKind;
 using detail::CallSite;
 using detail::CollectiveCall;

@@ -14,6 +14,11 @@
 
 namespace tessera {
 
+namespace {
+using detail::Run;
+using detail::Runs;
+}  // namespace
+
 using detail::Cut;
 
 Runs cut_runs(

@@ -11,6 +11,11 @@
 
 namespace tessera {
 
+namespace {
+using detail::Run;
+using detail::Runs;
+}  // namespace
+
 using detail::Cut;
 
 void Layout::check_index(

@@ -20,6 +20,8 @@ namespace tessera {
 
 namespace {
 
+using detail::Work;
+
 // A gradient that lies in a bucket's buffer.
 struct Packed {
   at::Tensor parameter;

@@ -4,6 +4,12 @@
 
 namespace tessera {
 
+namespace {
+using detail::Cell;
+using detail::Cells;
+using detail::Row;
+}  // namespace
+
 Cell::Cell(const Placement& placement) {
   switch (placement.kind()) {
     case Placement::Kind::kReplicate:

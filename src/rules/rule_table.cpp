@@ -11,6 +11,10 @@
 
 namespace tessera {
 
+namespace {
+using detail::Cells;
+}  // namespace
+
 using detail::Rule;
 
 /// Entries by name. Rules that were removed stay, since ranks that are threads

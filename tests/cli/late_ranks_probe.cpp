@@ -105,7 +105,8 @@ const Kind kKinds[] = {
      [](const Communicator& pair) {
        const at::Tensor mine = part(pair.rank());
        const at::Tensor other = room(3);
-       tessera::Work sent = pair.send_async(mine, 1 - pair.rank());
+       tessera::Communicator::Work sent =
+           pair.send_async(mine, 1 - pair.rank());
        pair.recv(other, 1 - pair.rank());
        sent.wait();
        return std::pair(other, part(1 - pair.rank()));

@@ -75,7 +75,8 @@ TEST_P(AcceleratorTest, MovesAsOnTheHost) {
       comm.gather(whole, part, 1);
       comm.broadcast(whole, 1);
       const at::Tensor received = at::empty({count}, options);
-      Work work = comm.send_async(part, (comm.rank() + 1) % kRanks);
+      Communicator::Work work =
+          comm.send_async(part, (comm.rank() + 1) % kRanks);
       comm.recv(received, (comm.rank() + kRanks - 1) % kRanks);
       work.wait();
       return at::cat({gathered, exchanged, part, whole, received});
@@ -100,7 +101,7 @@ TEST_P(AcceleratorTest, ReducesAsOnTheHost) {
             values(comm.rank(), kRanks * count, dtype).to(device);
         const at::Tensor part = at::empty({count}, input.options());
         comm.reduce_scatter(part, input, op);
-        Work work = comm.all_reduce_async(input, op);
+        Communicator::Work work = comm.all_reduce_async(input, op);
         work.wait();
         return at::cat({part, input});
       });

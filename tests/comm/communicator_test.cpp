@@ -28,7 +28,7 @@ TEST(WorkTest, HandlesMayBeWaitedForInAnyOrder) {
     const int64_t me = comm.rank();
     for (int trial = 0; trial < 50; ++trial) {
       std::vector<at::Tensor> outputs;
-      std::vector<Work> works;
+      std::vector<Communicator::Work> works;
       for (int64_t k = 0; k < 6; ++k) {
         const int64_t count = k % 2 == 0 ? 5 : 30000;
         outputs.push_back(at::empty({4 * count}, at::kLong));
@@ -56,7 +56,7 @@ TEST(WorkTest, PollingDoneMakesProgress) {
   run_ranks(3, [] {
     const Communicator comm = init().communicator();
     const at::Tensor tensor = at::full({100000}, comm.rank() + 1, at::kLong);
-    Work work = comm.all_reduce_async(tensor);
+    Communicator::Work work = comm.all_reduce_async(tensor);
     while (!work.done()) {
     }
     EXPECT_EQ(tensor[99999].item<int64_t>(), 6);
@@ -66,7 +66,7 @@ TEST(WorkTest, PollingDoneMakesProgress) {
 }
 
 TEST(WorkTest, AnEmptyHandleIsDone) {
-  Work work;
+  Communicator::Work work;
   EXPECT_TRUE(work.done());
   work.wait();
 }
@@ -75,7 +75,7 @@ TEST(WorkTest, MessagesOfOneTagArriveInOrderAndTagsAreApart) {
   run_ranks(2, [] {
     const Communicator comm = init().communicator();
     if (comm.rank() == 0) {
-      std::vector<Work> works;
+      std::vector<Communicator::Work> works;
       for (int64_t k = 0; k < 4; ++k) {
         works.push_back(comm.send_async(numbers(10 * k, 3), 1, k % 2));
       }
@@ -94,7 +94,7 @@ TEST(WorkTest, ReceivesMayBePostedAheadOfTheirSends) {
     const Communicator comm = init().communicator();
     const int64_t other = 1 - comm.rank();
     std::vector<at::Tensor> outputs;
-    std::vector<Work> works;
+    std::vector<Communicator::Work> works;
     for (int64_t k = 0; k < 4; ++k) {
       outputs.push_back(at::empty({k % 2 == 0 ? 3 : 20000}, at::kLong));
       works.push_back(comm.recv_async(outputs.back(), other));
@@ -120,7 +120,7 @@ TEST(WorkTest, AMessageNeedsItsTwoRanksOnly) {
     const int64_t me = comm.rank();
     if (me == 1 || me == 2) {
       const at::Tensor output = at::empty({3}, at::kLong);
-      Work work = comm.send_async(numbers(10 * me, 3), 3 - me, 7);
+      Communicator::Work work = comm.send_async(numbers(10 * me, 3), 3 - me, 7);
       comm.recv(output, 3 - me, 7);
       EXPECT_TRUE(at::equal(output, numbers(10 * (3 - me), 3)));
     }
@@ -131,7 +131,8 @@ TEST(WorkTest, ARankMaySendToItself) {
   run_ranks(2, [] {
     const Communicator comm = init().communicator();
     const at::Tensor output = at::empty({3}, at::kLong);
-    Work work = comm.send_async(numbers(comm.rank(), 3), comm.rank());
+    Communicator::Work work =
+        comm.send_async(numbers(comm.rank(), 3), comm.rank());
     comm.recv(output, comm.rank());
     EXPECT_TRUE(at::equal(output, numbers(comm.rank(), 3)));
   });
@@ -169,7 +170,8 @@ TEST(CommunicatorTest, InputsMayHaveAnyStrides) {
       EXPECT_TRUE(at::equal(output[r], numbers(100 * r, 12).view({3, 4}).t()));
     }
     const at::Tensor column = at::empty({3}, at::kLong);
-    Work work = comm.send_async(grid.select(1, 2), 1 - comm.rank());
+    Communicator::Work work =
+        comm.send_async(grid.select(1, 2), 1 - comm.rank());
     comm.recv(column, 1 - comm.rank());
     EXPECT_EQ(column[1].item<int64_t>(), 100 * (1 - comm.rank()) + 6);
     const at::Tensor part = at::empty({1, 3}, at::kLong);

@@ -251,7 +251,7 @@ TEST(RankGuardTest, AnotherThreadMayWaitForWhatARankHasStarted) {
     const Communicator all = init().communicator();
     const at::Tensor first = number(rank() == 0 ? 1 : 2);
     const at::Tensor second = number(rank() == 0 ? 10 : 20);
-    Work started = all.all_reduce_async(first);
+    Communicator::Work started = all.all_reduce_async(first);
     std::thread waiter([&] { started.wait(); });
     if (rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));

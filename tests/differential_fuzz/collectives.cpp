@@ -17,7 +17,7 @@ struct Exchange {
   at::Tensor output;
   at::Tensor expected;
   std::function<void()> at_once;
-  std::function<Work()> start;
+  std::function<Communicator::Work()> start;
 };
 
 struct Group {
@@ -283,7 +283,7 @@ std::string play_overlap(
     const std::function<void()>& between) {
   std::string text;
   std::vector<Exchange> exchanges;
-  std::vector<Work> works;
+  std::vector<Communicator::Work> works;
   const int64_t count = 2 + step.code(8, 3);
   for (int64_t i = 0; i < count; ++i) {
     const Group group = choose_group(step, mesh, static_cast<size_t>(i));
@@ -324,8 +324,8 @@ std::string play_messages(const Step& step, Hash& hash) {
         {},
         {}};
     if (async) {
-      Work receives = all.recv_async(e.output, from, tag);
-      Work sends = all.send_async(e.input, to, tag);
+      Communicator::Work receives = all.recv_async(e.output, from, tag);
+      Communicator::Work sends = all.send_async(e.input, to, tag);
       sends.wait();
       receives.wait();
     } else if (is.me() < to) {

@@ -112,7 +112,7 @@ Cut cut_distinct(
   at::Tensor local = addends[static_cast<size_t>(part)];
   for (int64_t d = 0; d < local.dim(); ++d) {
     std::vector<at::Tensor> pieces{local.narrow(d, 0, 0)};
-    for (const Run& run : layout.runs(d, mine)) {
+    for (const Layout::Run& run : layout.runs(d, mine)) {
       pieces.push_back(local.narrow(d, run.begin, run.length()));
     }
     local = at::cat(pieces, d);

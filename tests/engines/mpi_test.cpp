@@ -65,7 +65,7 @@ TEST_F(MpiTest, TransfersOfEqualTagsAreRefused) {
   }
   const at::Tensor a = at::full({1}, 1.0);
   const at::Tensor b = at::full({1}, 1.0);
-  Work pending = first.all_reduce_async(a);
+  Communicator::Work pending = first.all_reduce_async(a);
   if (rank() == 0) {
     expect_parts(
         error_of([&] { second.all_reduce(b); }),

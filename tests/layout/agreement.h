@@ -62,8 +62,8 @@ class OwnerMap {
 };
 
 /// Groups ascending indices into runs.
-inline Runs runs_of(const List& list) {
-  Runs runs;
+inline Layout::Runs runs_of(const List& list) {
+  Layout::Runs runs;
   for (int64_t x : list) {
     if (runs.empty() || runs.back().end != x) {
       runs.push_back({x, x});
@@ -74,12 +74,12 @@ inline Runs runs_of(const List& list) {
 }
 
 /// Returns the products of runs, the last dim's runs varying fastest.
-inline std::vector<Box> boxes_of(const std::vector<Runs>& runs) {
+inline std::vector<Box> boxes_of(const std::vector<Layout::Runs>& runs) {
   std::vector<Box> boxes{{}};
-  for (const Runs& of_dim : runs) {
+  for (const Layout::Runs& of_dim : runs) {
     std::vector<Box> longer;
     for (const Box& front : boxes) {
-      for (const Run& run : of_dim) {
+      for (const Layout::Run& run : of_dim) {
         longer.push_back(front);
         longer.back().offsets.push_back(run.begin);
         longer.back().sizes.push_back(run.length());
@@ -94,7 +94,7 @@ inline void expect_shards_agree(const Layout& layout, const OwnerMap& map) {
   for (size_t i = 0; i < map.coordinates().size(); ++i) {
     const List& coordinate = map.coordinates()[i];
     List shape, first;
-    std::vector<Runs> runs;
+    std::vector<Layout::Runs> runs;
     bool one_box = true;
     for (size_t d = 0; d < layout.shape().size(); ++d) {
       const List& list = map.held(i)[d];

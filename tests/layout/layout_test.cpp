@@ -27,30 +27,34 @@ TEST(CutRuns, GivesCeilChunks) {
   EXPECT_EQ(lengths(Shard(0), 5, 4), (List{2, 2, 1, 0}));
   EXPECT_EQ(lengths(Shard(0), 9, 4), (List{3, 3, 3, 0}));
   EXPECT_EQ(lengths(Shard(0), 2, 4), (List{1, 1, 0, 0}));
-  EXPECT_EQ(cut_runs(Shard(0), 10, 4, 3), (Runs{{9, 10}}));
-  EXPECT_EQ(cut_runs(Shard(0), 5, 4, 3), Runs{});
-  EXPECT_EQ(cut_runs(Shard(0), 0, 4, 0), Runs{});
+  EXPECT_EQ(cut_runs(Shard(0), 10, 4, 3), (Layout::Runs{{9, 10}}));
+  EXPECT_EQ(cut_runs(Shard(0), 5, 4, 3), Layout::Runs{});
+  EXPECT_EQ(cut_runs(Shard(0), 0, 4, 0), Layout::Runs{});
 }
 
 TEST(CutRuns, GivesOnePartOfEveryPieceWhenStrided) {
-  EXPECT_EQ(cut_runs(StridedShard(0, 2), 8, 2, 0), (Runs{{0, 2}, {4, 6}}));
-  EXPECT_EQ(cut_runs(StridedShard(0, 2), 8, 2, 1), (Runs{{2, 4}, {6, 8}}));
+  EXPECT_EQ(
+      cut_runs(StridedShard(0, 2), 8, 2, 0), (Layout::Runs{{0, 2}, {4, 6}}));
+  EXPECT_EQ(
+      cut_runs(StridedShard(0, 2), 8, 2, 1), (Layout::Runs{{2, 4}, {6, 8}}));
   EXPECT_EQ(
       cut_runs(StridedShard(0, 4), 24, 2, 1),
-      (Runs{{3, 6}, {9, 12}, {15, 18}, {21, 24}}));
+      (Layout::Runs{{3, 6}, {9, 12}, {15, 18}, {21, 24}}));
   // Pieces 0:4 and 4:7; the short one is cut into 2 and 1.
-  EXPECT_EQ(cut_runs(StridedShard(0, 2), 7, 2, 0), (Runs{{0, 2}, {4, 6}}));
-  EXPECT_EQ(cut_runs(StridedShard(0, 2), 7, 2, 1), (Runs{{2, 4}, {6, 7}}));
-  EXPECT_EQ(cut_runs(StridedShard(0, 2), 8, 1, 0), (Runs{{0, 8}}));
+  EXPECT_EQ(
+      cut_runs(StridedShard(0, 2), 7, 2, 0), (Layout::Runs{{0, 2}, {4, 6}}));
+  EXPECT_EQ(
+      cut_runs(StridedShard(0, 2), 7, 2, 1), (Layout::Runs{{2, 4}, {6, 7}}));
+  EXPECT_EQ(cut_runs(StridedShard(0, 2), 8, 1, 0), (Layout::Runs{{0, 8}}));
 }
 
 TEST(CutRuns, GivesRaggedLengthsAndWholesAsTheyAre) {
   const Placement ragged = RaggedShard(0, {3, 0, 5});
-  EXPECT_EQ(cut_runs(ragged, 8, 3, 0), (Runs{{0, 3}}));
-  EXPECT_EQ(cut_runs(ragged, 8, 3, 1), Runs{});
-  EXPECT_EQ(cut_runs(ragged, 8, 3, 2), (Runs{{3, 8}}));
-  EXPECT_EQ(cut_runs(Replicate(), 8, 3, 2), (Runs{{0, 8}}));
-  EXPECT_EQ(cut_runs(Partial(), 8, 3, 1), (Runs{{0, 8}}));
+  EXPECT_EQ(cut_runs(ragged, 8, 3, 0), (Layout::Runs{{0, 3}}));
+  EXPECT_EQ(cut_runs(ragged, 8, 3, 1), Layout::Runs{});
+  EXPECT_EQ(cut_runs(ragged, 8, 3, 2), (Layout::Runs{{3, 8}}));
+  EXPECT_EQ(cut_runs(Replicate(), 8, 3, 2), (Layout::Runs{{0, 8}}));
+  EXPECT_EQ(cut_runs(Partial(), 8, 3, 1), (Layout::Runs{{0, 8}}));
 }
 
 TEST(CutRuns, RefusesWhatDoesNotFit) {

@@ -11,7 +11,7 @@ namespace {
 using detail::Rule;
 using detail::RuleChoice;
 
-const Cell& output_cell(const Row& row, size_t o) {
+const Rows::Cell& output_cell(const Rows::Row& row, size_t o) {
   return row.outputs.size() == 1 ? row.outputs[0] : row.outputs[o];
 }
 
@@ -112,7 +112,7 @@ class Forced {
     choice_.local = rule.local;
   }
 
-  bool add(const Row& row, int64_t m) {
+  bool add(const Rows::Row& row, int64_t m) {
     int64_t size = -1;
     for (size_t i = 0; i < row.operands.size(); ++i) {
       if (!fits(row.operands[i], i, size)) {
@@ -121,7 +121,7 @@ class Forced {
     }
     const Placement cut = cut_of(style_, mesh_, m, std::max<int64_t>(size, 0));
     for (size_t i = 0; i < row.operands.size(); ++i) {
-      const Cell& cell = row.operands[i];
+      const Rows::Cell& cell = row.operands[i];
       const Operand& operand = call_.operand(i);
       choice_.operands[i].push_back(
           !operand.defined
@@ -129,7 +129,7 @@ class Forced {
               : placed(cell, wrapped(cell.dim(), operand.ndim()), cut));
     }
     for (size_t o = 0; o < choice_.outputs.size(); ++o) {
-      const Cell& cell = output_cell(row, o);
+      const Rows::Cell& cell = output_cell(row, o);
       choice_.outputs[o].push_back(placed(cell, cell.dim(), cut));
       choice_.sharded_sizes[o].push_back(cell.is_shard() ? size : 0);
     }
@@ -151,11 +151,12 @@ class Forced {
   }
 
  private:
-  static Placement placed(const Cell& cell, int64_t dim, const Placement& cut) {
+  static Placement placed(
+      const Rows::Cell& cell, int64_t dim, const Placement& cut) {
     return cell.is_shard() ? cut.with_dim(dim) : cell.placement();
   }
 
-  bool fits(const Cell& cell, size_t i, int64_t& size) const {
+  bool fits(const Rows::Cell& cell, size_t i, int64_t& size) const {
     const Operand& operand = call_.operand(i);
     if (!operand.defined || cell.is_replicate()) {
       return true;
@@ -192,7 +193,7 @@ class Forced {
 
 std::optional<RuleChoice> choice_of(
     const Rule& rule, const RuleCall& call, const MeshShape& mesh,
-    const std::vector<Row>& rows, CutStyle style) {
+    const std::vector<Rows::Row>& rows, CutStyle style) {
   Forced forced(rule, call, mesh, style);
   for (int64_t m = 0; m < mesh.ndim(); ++m) {
     if (!forced.add(rows[static_cast<size_t>(m)], m)) {

@@ -190,7 +190,7 @@ class SampleCases {
       bool fits = true;
       for (size_t u = 0; u < call_.units() && fits; ++u) {
         const auto rows = call_.rows(u);
-        std::vector<Row> chosen{rows[r % rows.size()]};
+        std::vector<Rows::Row> chosen{rows[r % rows.size()]};
         if (mesh.size() == 2) {
           chosen.push_back(rows[(r * 7 + turn_) % rows.size()]);
         }
@@ -201,8 +201,8 @@ class SampleCases {
         for (size_t i = 0; fits && i < choice->operands.size(); ++i) {
           operands[call_.numbers(u)[i]] = choice->operands[i];
         }
-        for (const Row& row : chosen) {
-          text += (text.empty() ? "" : " | ") + to_string(row);
+        for (const Rows::Row& row : chosen) {
+          text += (text.empty() ? "" : " | ") + tessera::to_string(row);
         }
       }
       if (fits) {

@@ -11,34 +11,34 @@ namespace tessera::oracle {
 
 namespace {
 
-std::vector<Cell> cells_of(const Operand& operand) {
+std::vector<Rows::Cell> cells_of(const Operand& operand) {
   if (!operand.defined) {
-    return {Cell()};
+    return {Rows::Cell()};
   }
-  std::vector<Cell> cells{Cell()};
+  std::vector<Rows::Cell> cells{Rows::Cell()};
   for (int64_t d = 0; d < operand.ndim(); ++d) {
     // A dim of size 1 is one rank's alone: whatever it gives is chance.
     if (operand.shape[static_cast<size_t>(d)] > 1) {
-      cells.push_back(Cell::shard(d));
+      cells.push_back(Rows::Cell::shard(d));
     }
   }
-  cells.push_back(Cell::partial(ReduceOp::kSum));
-  cells.push_back(Cell::partial(ReduceOp::kMax));
+  cells.push_back(Rows::Cell::partial(ReduceOp::kSum));
+  cells.push_back(Rows::Cell::partial(ReduceOp::kMax));
   return cells;
 }
 
-std::vector<Cell> output_cells(const at::Tensor& want) {
-  std::vector<Cell> cells{Cell()};
+std::vector<Rows::Cell> output_cells(const at::Tensor& want) {
+  std::vector<Rows::Cell> cells{Rows::Cell()};
   for (int64_t d = 0; d < want.dim(); ++d) {
-    cells.push_back(Cell::shard(d));
+    cells.push_back(Rows::Cell::shard(d));
   }
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin}) {
-    cells.push_back(Cell::partial(op));
+    cells.push_back(Rows::Cell::partial(op));
   }
   return cells;
 }
 
-bool cuts_one_size(const SampleCall& call, const Cells& operands) {
+bool cuts_one_size(const SampleCall& call, const Rows::Cells& operands) {
   int64_t size = -1;
   for (size_t i = 0; i < operands.size(); ++i) {
     if (operands[i].is_shard()) {
@@ -54,17 +54,18 @@ bool cuts_one_size(const SampleCall& call, const Cells& operands) {
 }
 
 // The outputs that are right for given operands; none where the call fails.
-std::vector<Cell> right_outputs(const SampleCall& call, const Cells& operands) {
+std::vector<Rows::Cell> right_outputs(
+    const SampleCall& call, const Rows::Cells& operands) {
   const MeshShape mesh({2});
   std::vector<Placements> placements;
-  for (const Cell& cell : operands) {
+  for (const Rows::Cell& cell : operands) {
     placements.push_back({cell.placement()});
   }
-  std::vector<Cell> right;
+  std::vector<Rows::Cell> right;
   try {
     Execution execution(call, mesh, placements);
     execution.run([](const Coordinate&, detail::Decision&) {});
-    for (const Cell& cell : output_cells(execution.expected(0, 0))) {
+    for (const Rows::Cell& cell : output_cells(execution.expected(0, 0))) {
       if (execution.difference_of_result(0, 0, {cell.placement()}).empty()) {
         right.push_back(cell);
       }
@@ -75,20 +76,20 @@ std::vector<Cell> right_outputs(const SampleCall& call, const Cells& operands) {
   return right;
 }
 
-std::string text_of(const Cells& operands, const Cell& output) {
-  return to_string(Row{Cells{output}, operands});
+std::string text_of(const Rows::Cells& operands, const Rows::Cell& output) {
+  return tessera::to_string(Rows::Row{Rows::Cells{output}, operands});
 }
 
 std::set<std::string> right_rows(const SampleCall& call) {
   std::set<std::string> right;
   const auto& operands = call.operands();
-  std::vector<Cell> none{Cell()};
-  const std::vector<Cell> first = cells_of(operands[0]);
-  const std::vector<Cell> second =
+  std::vector<Rows::Cell> none{Rows::Cell()};
+  const std::vector<Rows::Cell> first = cells_of(operands[0]);
+  const std::vector<Rows::Cell> second =
       operands.size() > 1 ? cells_of(operands[1]) : none;
-  for (const Cell& a : first) {
-    for (const Cell& b : second) {
-      Cells cells{a};
+  for (const Rows::Cell& a : first) {
+    for (const Rows::Cell& b : second) {
+      Rows::Cells cells{a};
       if (operands.size() > 1) {
         cells.push_back(b);
       }
@@ -96,7 +97,7 @@ std::set<std::string> right_rows(const SampleCall& call) {
           !cuts_one_size(call, cells)) {
         continue;
       }
-      for (const Cell& output : right_outputs(call, cells)) {
+      for (const Rows::Cell& output : right_outputs(call, cells)) {
         right.insert(text_of(cells, output));
       }
     }
@@ -106,19 +107,19 @@ std::set<std::string> right_rows(const SampleCall& call) {
 
 std::set<std::string> listed_rows(const SampleCall& call) {
   std::set<std::string> listed;
-  for (const Row& row : call.rows(0)) {
-    Row plain = row;
+  for (const Rows::Row& row : call.rows(0)) {
+    Rows::Row plain = row;
     plain.local = {};
     const at::Tensor& want = call.sample().results[0].toTensor();
-    for (Cell& cell : plain.outputs) {
+    for (Rows::Cell& cell : plain.outputs) {
       if (cell.is_shard() && cell.dim() < 0) {
-        cell = Cell::shard(cell.dim() + want.dim());
+        cell = Rows::Cell::shard(cell.dim() + want.dim());
       }
     }
     for (size_t i = 0; i < plain.operands.size(); ++i) {
-      Cell& cell = plain.operands[i];
+      Rows::Cell& cell = plain.operands[i];
       if (cell.is_shard() && cell.dim() < 0) {
-        cell = Cell::shard(cell.dim() + call.operands()[i].ndim());
+        cell = Rows::Cell::shard(cell.dim() + call.operands()[i].ndim());
       }
     }
     listed.insert(text_of(plain.operands, plain.outputs[0]));

@@ -16,8 +16,8 @@ using detail::RuleChoice;
 
 // Does the library choose what was forced when the operands have it already?
 std::string compare_with_engine(
-    const SampleCall& call, size_t unit, const MeshShape& mesh, const Row& row,
-    const std::optional<RuleChoice>& forced) {
+    const SampleCall& call, size_t unit, const MeshShape& mesh,
+    const Rows::Row& row, const std::optional<RuleChoice>& forced) {
   if (!forced) {
     return "";
   }
@@ -38,7 +38,7 @@ std::string compare_with_engine(
       });
   const bool nothing_cut = std::all_of(
       row.operands.begin(), row.operands.end(),
-      [](const Cell& cell) { return cell.is_replicate(); });
+      [](const Rows::Cell& cell) { return cell.is_replicate(); });
   return nothing_cut || (chosen.operands == forced->operands &&
                          chosen.outputs == forced->outputs &&
                          chosen.sharded_sizes == forced->sharded_sizes)
@@ -71,9 +71,9 @@ struct Units {
   std::vector<RuleChoice> choices;
 };
 
-std::string text_of(const std::vector<Row>& rows, CutStyle style) {
+std::string text_of(const std::vector<Rows::Row>& rows, CutStyle style) {
   std::string text = "row";
-  for (const Row& row : rows) {
+  for (const Rows::Row& row : rows) {
     text += (text == "row" ? " " : " | ") + to_string(row);
   }
   return style == CutStyle::kPlain ? text
@@ -133,7 +133,7 @@ Outcome try_rows(
   std::string what;
   try {
     for (size_t u = 0; u < call.units(); ++u) {
-      std::vector<Row> rows;
+      std::vector<Rows::Row> rows;
       for (const size_t number : numbers) {
         rows.push_back(call.rows(u)[number % call.rows(u).size()]);
       }

@@ -31,7 +31,7 @@ struct Outcome {
 /// chosen already; nothing where it would not choose them for these sizes.
 std::optional<detail::RuleChoice> choice_of(
     const detail::Rule& rule, const RuleCall& call, const MeshShape& mesh,
-    const std::vector<Row>& rows, CutStyle style);
+    const std::vector<Rows::Row>& rows, CutStyle style);
 
 /// Runs one row per mesh dim on simulated ranks; a foreach call takes the rows
 /// of that number for every element, counted round.

@@ -13,19 +13,19 @@ struct Planted {
   void (*add)(RuleTable&);
 };
 
-const Cell kR;
-const Cell kSum = Cell::partial(ReduceOp::kSum);
+const Rows::Cell kR;
+const Rows::Cell kSum = Rows::Cell::partial(ReduceOp::kSum);
 
-Cell cut(int64_t d) {
-  return Cell::shard(d);
+Rows::Cell cut(int64_t d) {
+  return Rows::Cell::shard(d);
 }
 
 // Cuts every dim of operand 0 and all others alike, outputs too.
 void cut_all(const RuleCall& call, Rows& rows) {
   for (int64_t d = 0; d < call.self().ndim(); ++d) {
     rows.add(
-        Cells(call.output_count(), cut(d)),
-        Cells(call.operands().size(), cut(d)));
+        Rows::Cells(call.output_count(), cut(d)),
+        Rows::Cells(call.operands().size(), cut(d)));
   }
 }
 
@@ -33,16 +33,17 @@ void cut_all(const RuleCall& call, Rows& rows) {
 template <ReduceOp op>
 void reduce_all(const RuleCall& call, Rows& rows) {
   for (int64_t d = 0; d < call.self().ndim(); ++d) {
-    Cells operands(call.operands().size(), kR);
+    Rows::Cells operands(call.operands().size(), kR);
     operands[0] = cut(d);
-    rows.add(Cells(call.output_count(), Cell::partial(op)), operands);
+    rows.add(
+        Rows::Cells(call.output_count(), Rows::Cell::partial(op)), operands);
   }
 }
 
 void cut_first_of_first(const RuleCall& call, Rows& rows) {
-  Cells operands(call.operands().size(), kR);
+  Rows::Cells operands(call.operands().size(), kR);
   operands[0] = cut(0);
-  rows.add(Cells(call.output_count(), cut(0)), operands);
+  rows.add(Rows::Cells(call.output_count(), cut(0)), operands);
 }
 
 // A view that changes nothing about the placements, whatever it does.

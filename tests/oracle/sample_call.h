@@ -34,7 +34,7 @@ class SampleCall {
   RuleCall call(size_t unit) const { return call(units_[unit].operands); }
   RuleCall call(const std::vector<Operand>& operands) const;
   /// Returns all rows of a unit; none for views.
-  c10::ArrayRef<Row> rows(size_t unit) const {
+  c10::ArrayRef<Rows::Row> rows(size_t unit) const {
     return units_[unit].rows.rows();
   }
 

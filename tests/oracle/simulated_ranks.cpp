@@ -169,14 +169,14 @@ at::Tensor pick(
     if (layout.cuts(d).empty()) {
       continue;
     }
-    const Runs runs = layout.runs(d, coordinate);
+    const Layout::Runs runs = layout.runs(d, coordinate);
     if (runs.size() <= 1) {
       part = runs.empty() ? part.narrow(d, 0, 0)
                           : part.narrow(d, runs[0].begin, runs[0].length());
       continue;
     }
     std::vector<at::Tensor> pieces;
-    for (const Run& run : runs) {
+    for (const Layout::Run& run : runs) {
       pieces.push_back(part.narrow(d, run.begin, run.length()));
     }
     part = at::cat(pieces, d);
@@ -196,7 +196,7 @@ void place(
     return place(whole, part, layout, coordinate, dim + 1);
   }
   int64_t begin = 0;
-  for (const Run& run : layout.runs(dim, coordinate)) {
+  for (const Layout::Run& run : layout.runs(dim, coordinate)) {
     place(
         whole.narrow(dim, run.begin, run.length()),
         part.narrow(dim, begin, run.length()), layout, coordinate, dim + 1);

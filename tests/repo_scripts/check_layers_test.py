@@ -247,6 +247,25 @@ class FoldersTest(unittest.TestCase):
         }, "src/comm/call/b.h:2:", "tessera::detail::Step is also defined in",
             "src/plan/search/a.h")
 
+    def test_a_common_name_beside_those_of_users(self):
+        for text in ("namespace tessera {\nstruct Row {};\n}\n",
+                     "namespace tessera { class [[nodiscard]] Row {}; }\n",
+                     "namespace tessera { class TESSERA_API Row {}; }\n"):
+            self.assert_reported({"src/plan/search/a.h": text},
+                                 "tessera::Row: programs have types of that name")
+        for text in ("namespace tessera::sharded_tensor { struct Row {}; }\n",
+                     "namespace tessera { class Rows { struct Row {}; }; }\n",
+                     "namespace tessera { class Rows { using Row = int; }; }\n",
+                     "namespace tessera {\nnamespace detail { struct Row {}; }\n}\n"):
+            self.assertEqual(self.problems({"src/plan/search/a.h": text}), [])
+
+    def test_types_of_two_layers(self):
+        move = "namespace tessera::detail::inline {}_layer {{ struct Move {{}}; }}\n"
+        self.assertEqual(self.problems({
+            "src/plan/search/a.h": move.format("plan"),
+            "src/comm/call/b.h": move.format("comm"),
+        }), [])
+
     def test_types_that_are_not_the_same(self):
         self.assertEqual(self.problems({
             "src/plan/search/a.h": "namespace tessera::a { struct Step {}; }\n",

@@ -155,7 +155,7 @@ class RowCheck {
     ASSERT_NE(rule_, nullptr) << call_.name;
     Rows rows;
     detail::add_rows(*rule_, RuleCall(schema, call_.values, operands), rows);
-    for (const Row& row : rows.rows()) {
+    for (const Rows::Row& row : rows.rows()) {
       if (row.local.empty() && fits(row, operands)) {
         one_row(row);
         ++count.rows;
@@ -167,10 +167,10 @@ class RowCheck {
  private:
   // As the engine does: cut dims of one size, and no empty shard where the
   // rule forbids that.
-  bool fits(const Row& row, const std::vector<Operand>& operands) {
+  bool fits(const Rows::Row& row, const std::vector<Operand>& operands) {
     int64_t size = -1;
     for (size_t i = 0; i < operands.size(); ++i) {
-      const Cell& cell = row.operands[i];
+      const Rows::Cell& cell = row.operands[i];
       if (!operands[i].defined) {
         continue;
       }
@@ -198,23 +198,23 @@ class RowCheck {
     return total_length(cut_runs(Shard(0), size_, ranks_, r));
   }
   Tensor part(const Tensor& whole, int64_t dim, int64_t r) const {
-    const Runs runs = cut_runs(Shard(0), size_, ranks_, r);
+    const Layout::Runs runs = cut_runs(Shard(0), size_, ranks_, r);
     return whole.narrow(
         dim, runs.empty() ? 0 : runs[0].begin, total_length(runs));
   }
 
-  Values local_values(const Row& row, int64_t r) {
+  Values local_values(const Rows::Row& row, int64_t r) {
     Values values = call_.values;
     size_t i = 0;
     for_each_present(values, i, [&](Tensor& t, size_t n) {
-      const Cell& cell = row.operands[n];
+      const Rows::Cell& cell = row.operands[n];
       if (t.defined() && cell.is_shard()) {
         t = part(t, cell.dim(), r).contiguous();
       } else if (t.defined() && cell.is_partial()) {
         t = addend(t, r);
       }
     });
-    const Cell& output = row.outputs[0];
+    const Rows::Cell& output = row.outputs[0];
     if (!rule_->shape_argument.empty() && output.is_shard()) {
       const auto at =
           *schema_of(call_.name).argumentIndexWithName(rule_->shape_argument);
@@ -226,7 +226,7 @@ class RowCheck {
   }
 
   // The whole operands whose addends those of local_values() are.
-  Values whole_values(const Row& row) {
+  Values whole_values(const Rows::Row& row) {
     Values values = call_.values;
     size_t i = 0;
     for_each_present(values, i, [&](Tensor& t, size_t n) {
@@ -251,7 +251,7 @@ class RowCheck {
     });
   }
 
-  void one_row(const Row& row) {
+  void one_row(const Rows::Row& row) {
     const std::vector<Tensor> whole = run(call_, whole_values(row));
     std::vector<std::vector<Tensor>> parts(whole.size());
     for (int64_t r = 0; r < ranks_; ++r) {
@@ -264,7 +264,7 @@ class RowCheck {
       if (!whole[o].defined()) {
         continue;
       }
-      const Cell& cell =
+      const Rows::Cell& cell =
           row.outputs.size() == 1 ? row.outputs[0] : row.outputs[o];
       const Tensor got = cell.is_shard()     ? at::cat(parts[o], cell.dim())
                          : cell.is_partial() ? reduce(parts[o], cell.op())

@@ -84,7 +84,7 @@ inline std::vector<std::string> rows_of(const DescribedCall& described) {
   Rows rows;
   detail::add_rows(*found.rule, RuleCall(schema, arguments, operands), rows);
   std::vector<std::string> texts;
-  for (const Row& row : rows.rows()) {
+  for (const Rows::Row& row : rows.rows()) {
     texts.push_back(to_string(row));
   }
   return texts;

@@ -30,7 +30,7 @@ int main() {
     const at::Tensor input = at::zeros({30000});
     const at::Tensor output = at::empty({60000});
     if (comm.rank() == 0) {
-      tessera::Work work = comm.all_gather_async(output, input);
+      tessera::Communicator::Work work = comm.all_gather_async(output, input);
       input.mutable_data_ptr<float>()[7] = 1;
       written.store(true, std::memory_order_relaxed);
       wait_for(was_read);

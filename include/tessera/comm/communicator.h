@@ -21,20 +21,20 @@
 namespace tessera {
 
 class Communicator;
-class TESSERA_API Work;  // here: GCC 12 refuses it beside [[nodiscard]]
 
 namespace detail::inline comm_layer {
 class CommunicatorImpl;
 class WorkImpl;
 CommunicatorImpl& impl_of(const Communicator& group);
-}  // namespace detail::inline comm_layer
 
-/// A communication under way. Inputs must not be written, outputs not be read,
-/// before wait() returns. Dropping a Work waits for it.
+class TESSERA_API Work;  // here: GCC 12 refuses it beside [[nodiscard]]
+
+/// Communicator::Work: a communication under way. Inputs must not be written,
+/// outputs not be read, before wait() returns. Dropping a Work waits for it.
 class [[nodiscard]] Work {
  public:
   Work() noexcept;
-  explicit Work(std::unique_ptr<detail::WorkImpl> impl);
+  explicit Work(std::unique_ptr<WorkImpl> impl);
   Work(Work&&) noexcept;
   Work& operator=(Work&&) noexcept;
   Work(const Work&) = delete;
@@ -48,12 +48,15 @@ class [[nodiscard]] Work {
   bool done() const;
 
  private:
-  std::unique_ptr<detail::WorkImpl> impl_;
+  std::unique_ptr<WorkImpl> impl_;
 };
+}  // namespace detail::inline comm_layer
 
 /// A handle to a group of ranks; copies share the group.
 class TESSERA_API Communicator {
  public:
+  using Work = detail::Work;
+
   Communicator() = default;
   explicit Communicator(std::shared_ptr<detail::CommunicatorImpl> impl);
 

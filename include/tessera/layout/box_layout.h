@@ -12,18 +12,23 @@
 
 namespace tessera {
 
-/// One box of a tiling, who holds it and where ("cuda:1"; empty: the default).
+namespace detail::inline layout_layer {
+/// BoxLayout::Tile: one box of a tiling, who holds it and where ("cuda:1";
+/// empty: the default).
 struct Tile {
   Box box;
   int64_t rank = 0;
   std::string device = {};
   friend bool operator==(const Tile&, const Tile&) = default;
 };
+}  // namespace detail::inline layout_layer
 
 /// A tensor of `shape` cut into disjoint boxes that cover it. The constructor
 /// checks both.
 class TESSERA_API BoxLayout {
  public:
+  using Tile = detail::Tile;
+
   BoxLayout(std::vector<int64_t> shape, std::vector<Tile> tiles);
   /// Lists the shards of a layout without Partial; a replicated box belongs to
   /// its lowest coordinate.

@@ -21,33 +21,36 @@ namespace tessera {
 
 namespace detail::inline layout_layer {
 class Cut;
-}  // namespace detail::inline layout_layer
 
-/// The indices begin .. end-1 of one tensor dim.
+/// Layout::Run: the indices begin .. end-1 of one tensor dim.
 struct Run {
   int64_t begin;
   int64_t end;
   int64_t length() const { return end - begin; }
   friend bool operator==(const Run&, const Run&) = default;
 };
-/// Ascending or not, in the order in which a shard stores them.
+/// Layout::Runs: ascending or not, in the order in which a shard stores them.
 using Runs = std::vector<Run>;
+}  // namespace detail::inline layout_layer
 
 /// Returns what part `coordinate` of `parts` receives when a dim of `length`
 /// indices is cut as `placement` says, as runs of 0 .. length-1. Empty parts
 /// have no run. Replicate and Partial keep everything.
 /// Example: cut_runs(Shard(0), 10, 4, 3) -> {9:10}.
-TESSERA_API Runs cut_runs(
+TESSERA_API detail::Runs cut_runs(
     const Placement& placement, int64_t length, int64_t parts,
     int64_t coordinate);
 
 /// Returns the total length of runs.
-TESSERA_API int64_t total_length(const Runs& runs);
+TESSERA_API int64_t total_length(const detail::Runs& runs);
 
 /// A global shape laid out on a mesh. The constructor checks everything, so a
 /// Layout that exists is a valid one.
 class TESSERA_API Layout {
  public:
+  using Run = detail::Run;
+  using Runs = detail::Runs;
+
   /// Checks and normalises: one placement per mesh dim, tensor dims in range
   /// (negative ones count from the end), orders complete, ragged lengths that
   /// add up, no mix of partial kinds but sum with avg.

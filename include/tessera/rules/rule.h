@@ -24,9 +24,11 @@
 
 namespace tessera {
 
-/// One tensor's placement on one mesh dim, as a row says it. A shard stands for
-/// any cut of that dim (plain, strided, ragged): all shards of a row are cut
-/// alike, which is why the dims that a row shards must have one size.
+namespace detail::inline rules_layer {
+/// Rows::Cell: one tensor's placement on one mesh dim, as a row says it. A
+/// shard stands for any cut of that dim (plain, strided, ragged): all shards of
+/// a row are cut alike, which is why the dims that a row shards must have one
+/// size.
 class TESSERA_API Cell {
  public:
   enum class Kind : uint8_t { kReplicate, kShard, kPartial };
@@ -55,12 +57,10 @@ class TESSERA_API Cell {
   int16_t dim_ = 0;
 };
 
-/// Prints "R", "S(1)", "P(sum)".
-TESSERA_API std::string to_string(const Cell& cell);
-
 using Cells = c10::SmallVector<Cell, 6>;
 
-/// One legal line: if the operands have these placements, so have the outputs.
+/// Rows::Row, one legal line: if the operands have these placements, so have
+/// the outputs.
 struct Row {
   Cells outputs;
   Cells operands;
@@ -69,9 +69,12 @@ struct Row {
   /// operator.
   std::string_view local = {};
 };
+}  // namespace detail::inline rules_layer
 
+/// Prints "R", "S(1)", "P(sum)".
+TESSERA_API std::string to_string(const detail::Cell& cell);
 /// Prints "S(0), R -> S(0)".
-TESSERA_API std::string to_string(const Row& row);
+TESSERA_API std::string to_string(const detail::Row& row);
 
 /// A tensor that a call reads, as a rule sees it.
 struct Operand {
@@ -131,6 +134,10 @@ TESSERA_API int64_t wrap_dim(int64_t dim, int64_t ndim);
 /// The rows that a function adds for a call. All replicated need not be added.
 class TESSERA_API Rows {
  public:
+  using Cell = detail::Cell;
+  using Cells = detail::Cells;
+  using Row = detail::Row;
+
   /// Adds one row; `outputs` of one cell stands for all outputs.
   void add(
       std::initializer_list<Cell> outputs, std::initializer_list<Cell> operands,

@@ -14,6 +14,9 @@
 namespace tessera {
 namespace {
 
+using detail::Runs;
+using detail::Tile;
+
 std::string describe(const std::vector<Tile>& tiles, size_t i) {
   return c10::str("tile ", i, " ", tiles[i].box, " of rank ", tiles[i].rank);
 }

@@ -18,6 +18,9 @@
 namespace tessera {
 namespace {
 
+using detail::Runs;
+using detail::Tile;
+
 using TileList = std::vector<const Tile*>;
 
 bool distinct_ranks_of_one_kind(const std::vector<Tile>& tiles) {

@@ -9,6 +9,9 @@
 namespace tessera {
 namespace {
 
+using detail::Run;
+using detail::Runs;
+
 using Coordinate = std::vector<int64_t>;
 
 int64_t overlap(const Runs& a, const Runs& b) {

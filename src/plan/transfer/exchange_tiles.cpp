@@ -12,6 +12,8 @@
 namespace tessera {
 namespace {
 
+using detail::Tile;
+
 int64_t end_of(const Box& box, size_t d) {
   return box.offsets[d] + box.sizes[d];  // within the shape: no overflow
 }

@@ -15,6 +15,10 @@ namespace tessera::sharded_tensor {
 
 namespace {
 
+using detail::Run;
+using detail::Runs;
+using detail::Tile;
+
 // The boxes of a shard with where each lies inside the local tensor: the runs
 // of each dim, one after the other.
 struct LocalBox {

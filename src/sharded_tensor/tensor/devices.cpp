@@ -86,7 +86,7 @@ ShardedTensor ShardedTensor::to(
           .group = state_->group});
   state->metadata.shards_metadata = shards;
   // The owners stay, also where names of workers are not known any more.
-  std::vector<Tile> tiles = state_->layout->tiles();
+  std::vector<BoxLayout::Tile> tiles = state_->layout->tiles();
   for (size_t i = 0; i < tiles.size(); ++i) {
     tiles[i].device = shards[i].placement->device().str();
   }

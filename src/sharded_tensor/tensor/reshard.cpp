@@ -18,6 +18,8 @@ namespace tessera::sharded_tensor {
 
 namespace {
 
+using detail::Tile;
+
 // The whole tensor on one rank, on the kind of device that all shards are on,
 // so that data do not travel through the CPU.
 BoxLayout unsharded_on(int64_t rank, const BoxLayout& shards) {

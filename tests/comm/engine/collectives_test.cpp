@@ -200,7 +200,8 @@ TEST_P(CollectivesTest, SendReachesTheReceiver) {
     const int64_t next = (comm.rank() + 1) % n();
     const int64_t previous = (comm.rank() + n() - 1) % n();
     const at::Tensor output = at::empty({counts[0]}, dtype);
-    Work work = comm.send_async(pattern(dtype, comm.rank(), counts[0]), next);
+    Communicator::Work work =
+        comm.send_async(pattern(dtype, comm.rank(), counts[0]), next);
     comm.recv(output, previous);
     work.wait();
     EXPECT_EQ(bytes_of(output), bytes_of(pattern(dtype, previous, counts[0])));

@@ -304,7 +304,7 @@ TEST(FailureTest, AHandleDroppedByAnExceptionDoesNotDelayIt) {
     const Communicator comm = init().communicator();
     if (comm.rank() == 0) {
       const at::Tensor tensor = floats(8);
-      const Work work = comm.all_reduce_async(tensor);
+      const Communicator::Work work = comm.all_reduce_async(tensor);
       TORCH_CHECK(false, "thrown past a handle");
     }
     return error_of([&] { comm.recv(floats(1), 0); });
@@ -327,7 +327,7 @@ TEST(FailureTest, AMessageGivenUpByAnExceptionFreesItsReceiver) {
       return error_of([&] { comm.recv(floats(1), 0); });
     }
     try {
-      const Work work = comm.send_async(floats(1), 1);
+      const Communicator::Work work = comm.send_async(floats(1), 1);
       TORCH_CHECK(false, "first");
     } catch (const c10::Error&) {
       dropped = true;
@@ -349,7 +349,7 @@ TEST(FailureTest, AHandleDroppedByACaughtExceptionBreaksTheGroup) {
           {"call 0 was given up by rank 0 while an exception passed"});
     }
     try {
-      const Work work = comm.all_reduce_async(floats(8));
+      const Communicator::Work work = comm.all_reduce_async(floats(8));
       TORCH_CHECK(false, "caught right away");
     } catch (const c10::Error&) {
     }

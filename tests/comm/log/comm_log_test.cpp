@@ -103,7 +103,7 @@ TEST(CommLogTest, RecordsMessagesGroupsAndAsynchronousCalls) {
     const Communicator all = init().communicator();
     const int64_t me = all.rank();
     CommLog log;
-    Work work = all.all_reduce_async(f32(3));
+    Communicator::Work work = all.all_reduce_async(f32(3));
     EXPECT_EQ(log.count(), 1) << "a call counts when it is made";
     work.wait();
     if (me == 0) {

@@ -108,7 +108,7 @@ TEST(FlightRecordTest, KeepsTheNewest256) {
 TEST(FlightRecordTest, ACallThat256OthersFollowedEndsUnseen) {
   run_ranks(2, [] {
     const Communicator comm = init().communicator();
-    Work first = comm.all_reduce_async(zero_floats(1));
+    Communicator::Work first = comm.all_reduce_async(zero_floats(1));
     for (int64_t k = 0; k < 256; ++k) {
       comm.barrier();
     }
@@ -163,7 +163,7 @@ TEST(FlightRecordTest, FollowsAnAsynchronousCall) {
   run_ranks(2, [] {
     const Communicator comm = init().communicator();
     const auto last = [] { return flight_record().back(); };
-    Work work = comm.all_reduce_async(zero_floats(3));
+    Communicator::Work work = comm.all_reduce_async(zero_floats(3));
     EXPECT_EQ(last().state, FlightState::kStarted);
     EXPECT_FALSE(last().took.has_value());
     expect_parts(to_string(last()), {", under way"});
@@ -178,7 +178,9 @@ TEST(FlightRecordTest, FollowsAnAsynchronousCall) {
     work.wait();
     EXPECT_EQ(last().state, FlightState::kCompleted);
     EXPECT_EQ(last().took, took) << "it ended when it was seen to be done";
-    { const Work dropped = comm.all_reduce_async(zero_floats(4)); }
+    {
+      const Communicator::Work dropped = comm.all_reduce_async(zero_floats(4));
+    }
     EXPECT_EQ(last().state, FlightState::kCompleted);
   });
 }
@@ -260,7 +262,8 @@ TEST(FlightRecordTest, ACallThatAnExceptionPassesIsGivenUp) {
     if (rank() == 0) {
       EXPECT_EQ(
           error_of([&] {
-            const Work work = comm.all_reduce_async(zero_floats(3));
+            const Communicator::Work work =
+                comm.all_reduce_async(zero_floats(3));
             TORCH_CHECK(false, "planted");
           }),
           "planted");

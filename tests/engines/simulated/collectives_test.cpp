@@ -176,8 +176,9 @@ TEST(SimulatedCollectives, MessagesToItselfArriveInOrder) {
     const Communicator group = init().communicator();
     const at::Tensor a = at::zeros({2});
     const at::Tensor b = at::zeros({2});
-    Work first = group.send_async(at::tensor({1.0F, 2.0F}), 1, 5);
-    Work second = group.send_async(at::tensor({3.0F, 4.0F}), 1, 5);
+    Communicator::Work first = group.send_async(at::tensor({1.0F, 2.0F}), 1, 5);
+    Communicator::Work second =
+        group.send_async(at::tensor({3.0F, 4.0F}), 1, 5);
     EXPECT_FALSE(first.done());
     group.recv(a, 1, 5);
     EXPECT_TRUE(first.done());
@@ -187,7 +188,7 @@ TEST(SimulatedCollectives, MessagesToItselfArriveInOrder) {
     EXPECT_TRUE(at::equal(a, at::tensor({1.0F, 2.0F})));
     EXPECT_TRUE(at::equal(b, at::tensor({3.0F, 4.0F})));
 
-    Work early = init().communicator().recv_async(a, 1, 6);
+    Communicator::Work early = init().communicator().recv_async(a, 1, 6);
     group.send(at::tensor({5.0F, 6.0F}), 1, 6);
     early.wait();
     EXPECT_TRUE(at::equal(a, at::tensor({5.0F, 6.0F})));
@@ -202,11 +203,11 @@ TEST(SimulatedCollectives, AMessageToItselfThatCannotArriveIsAnError) {
         "recv on group {0, 1}, rank 1: this rank waits for a message to itself",
         group.recv(a, 1));
     // Given up, so that a later pair is not disturbed.
-    Work sent = group.send_async(at::ones({2}), 1);
+    Communicator::Work sent = group.send_async(at::ones({2}), 1);
     group.recv(a, 1);
     EXPECT_TRUE(at::equal(a, at::ones({2})));
 
-    Work other = group.send_async(at::ones({3}), 1, 8);
+    Communicator::Work other = group.send_async(at::ones({3}), 1, 8);
     EXPECT_ERROR(
         "do not agree on the number of elements: send(f32[3], to 1, tag 8) and "
         "recv(f32[2], from 1, tag 8)",

@@ -42,7 +42,7 @@ TEST(BoxLayout, ListsBoxesAndHoldersOfAnyTiling) {
 TEST(BoxLayout, FromALayoutKeepsOneCopyAndTheEmptyShards) {
   const BoxLayout boxes =
       BoxLayout::from(parse_layout("[5] R S(0) @ mesh(2, 4)").layout);
-  const std::vector<Tile> expected{
+  const std::vector<BoxLayout::Tile> expected{
       {{{0}, {2}}, 0, ""},
       {{{2}, {2}}, 1, ""},
       {{{4}, {1}}, 2, ""},
@@ -145,7 +145,7 @@ TEST(BoxLayout, IsAMeshOnlyOnOneKindOfDevice) {
 
 // The same tiles in another order.
 BoxLayout shuffled(Random& random, const BoxLayout& boxes) {
-  std::vector<Tile> tiles = boxes.tiles();
+  std::vector<BoxLayout::Tile> tiles = boxes.tiles();
   for (size_t i = tiles.size(); i-- > 1;) {
     std::swap(
         tiles[i],
@@ -170,7 +170,8 @@ Placement random_cut(
 // Every rank holds what its tile says.
 bool answers_alike(const Layout& layout, const BoxLayout& boxes) {
   return std::all_of(
-      boxes.tiles().begin(), boxes.tiles().end(), [&](const Tile& tile) {
+      boxes.tiles().begin(), boxes.tiles().end(),
+      [&](const BoxLayout::Tile& tile) {
         const auto at = layout.mesh().coordinate_of(tile.rank);
         return at && (tile.box.empty() ? layout.box(*at).empty()
                                        : layout.box(*at) == tile.box);
@@ -190,7 +191,7 @@ TEST(BoxLayout, IsAMeshInAnyOrderOfTilesOnlyIfItAnswersAlike) {
         const BoxLayout boxes = shuffled(random, BoxLayout::from(layout));
         const bool all_full = std::none_of(
             boxes.tiles().begin(), boxes.tiles().end(),
-            [](const Tile& tile) { return tile.box.empty(); });
+            [](const BoxLayout::Tile& tile) { return tile.box.empty(); });
         const auto found = boxes.try_as_mesh();
         if (!found && all_full) {
           return "no mesh for " + to_string(layout);
@@ -221,7 +222,7 @@ TEST(BoxLayout, IsAMeshAlongOneDimWithEmptyTilesInAnyPlace) {
 }
 
 TEST(BoxLayoutErrors, NameTheTiles) {
-  const auto make = [](const List& shape, std::vector<Tile> tiles) {
+  const auto make = [](const List& shape, std::vector<BoxLayout::Tile> tiles) {
     return BoxLayout(shape, std::move(tiles));
   };
   EXPECT_VALUE_ERROR(

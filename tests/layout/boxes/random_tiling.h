@@ -77,7 +77,7 @@ inline BoxLayout random_tiling(
     empty.sizes[d] = 0;
     boxes.push_back(std::move(empty));
   }
-  std::vector<Tile> tiles;
+  std::vector<BoxLayout::Tile> tiles;
   for (Box& box : boxes) {
     tiles.push_back(
         {std::move(box),
@@ -96,7 +96,7 @@ inline BoxLayout random_tiling(
 /// Prints the tiles, for messages.
 inline std::string to_text(const BoxLayout& layout) {
   std::string text;
-  for (const Tile& tile : layout.tiles()) {
+  for (const BoxLayout::Tile& tile : layout.tiles()) {
     text.append(" ").append(to_string(tile.box));
     text.append("@").append(std::to_string(tile.rank));
   }

@@ -36,8 +36,8 @@ void for_each_element(const List& shape, const F& f) {
   }
 }
 
-const Tile& tile_with(const BoxLayout& layout, const List& index) {
-  for (const Tile& tile : layout.tiles()) {
+const BoxLayout::Tile& tile_with(const BoxLayout& layout, const List& index) {
+  for (const BoxLayout::Tile& tile : layout.tiles()) {
     if (tile.box.contains(index)) {
       return tile;
     }
@@ -79,8 +79,8 @@ std::optional<std::string> wrong_transfers(
 std::vector<Transfer> all_transfers(
     const BoxLayout& source, const BoxLayout& target) {
   std::vector<Transfer> result;
-  for (const Tile& to : target.tiles()) {
-    for (const Tile& from : source.tiles()) {
+  for (const BoxLayout::Tile& to : target.tiles()) {
+    for (const BoxLayout::Tile& from : source.tiles()) {
       if (const auto box = intersect(from.box, to.box)) {
         result.push_back({from.rank, to.rank, *box});
       }

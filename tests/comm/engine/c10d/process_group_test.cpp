@@ -182,7 +182,7 @@ TEST_P(FromProcessGroup, PassesMessagesInTheOrderOfTheirTag) {
     }
     const int64_t next = (comm.rank() + 1) % 3;
     const int64_t before = (comm.rank() + 2) % 3;
-    std::vector<Work> sent;
+    std::vector<Communicator::Work> sent;
     for (int64_t i = 0; i < 4; ++i) {
       sent.push_back(
           comm.send_async(values(5 + i, comm.rank(), at::kShort), next, i % 2));
