@@ -74,7 +74,7 @@ struct Units {
 std::string text_of(const std::vector<Rows::Row>& rows, CutStyle style) {
   std::string text = "row";
   for (const Rows::Row& row : rows) {
-    text += (text == "row" ? " " : " | ") + to_string(row);
+    text += (text == "row" ? " " : " | ") + tessera::to_string(row);
   }
   return style == CutStyle::kPlain ? text
                                    : text + " (" + to_string(style) + ")";
