@@ -42,6 +42,7 @@ JOINED = {
     "docs/13_process_groups.md": "docs/04_launching.md",
 }
 PLACES = MOVED | JOINED
+LEFT_ALONE = ("tests/checks/", "tests/repo_scripts/")  # pages that tests make up
 OLD_PLACE = {new: old for old, new in MOVED.items()}
 LINK = re.compile(r"\]\(([^)\s#:]+)(#[^)\s]*)?\)")  # no address with a scheme
 NAME = re.compile(r"\b[\w/]*\w+\.md\b")
@@ -64,7 +65,8 @@ def mend_link(root, page, match):
     """Returns a Markdown link whose address is right for the page's new place."""
     address, anchor = match[1], match[2] or ""
     here = pathlib.PurePosixPath(page).parent
-    if (root / here / address).exists():
+    if ((root / here / address).exists()
+            and os.path.normpath(here / address) not in PLACES):
         return match[0]
     before = pathlib.PurePosixPath(OLD_PLACE.get(page, page)).parent
     target = os.path.normpath(before / address)
@@ -92,7 +94,8 @@ def rewrite(root):
     this = pathlib.Path(__file__).resolve()
     for name in git(root, "ls-files", "-z").split("\0"):
         path = root / name
-        if not name or path.resolve() == this or not path.is_file():
+        if not path.is_file() or path.resolve() == this or name.startswith(
+                LEFT_ALONE):
             continue
         try:
             text = path.read_text(encoding="utf-8")

@@ -1,5 +1,5 @@
 // Every layout of a tensor on a small mesh and every step between two of them,
-// written from the words of docs/02_plan.md. Shares Box with the library and
+// written from the words of docs/internals/plan.md. Shares Box with the library and
 // nothing else: no placement, layout, price or move of the planner.
 #pragma once
 
