@@ -66,6 +66,7 @@ def unfold(path):
 
 
 def is_there(root, path):
+    path = path.replace("NAME", "*")  # cli/NAME.cpp: any command's
     if "*" in path:
         return any(root.glob(path))
     return (root / path).exists()

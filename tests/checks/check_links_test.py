@@ -32,7 +32,7 @@ class CheckLinksTest(unittest.TestCase):
     def test_what_is_there_passes(self):
         self.assertEqual(self.problems(
             "[a](docs/01_a.md#two-words) [b](src/a) [c](https://x.org/docs/9.md)\n"
-            "`src/a/b.cpp` `src/a/` `src/a/*.cpp` `src/{a}/b.cpp` `other/x`\n"
+            "`src/a/b.cpp` `src/a/` `src/a/*.cpp` `src/{a}/b.cpp` `src/a/NAME.cpp` `other/x`\n"
             "Note [One of ours]\n```sh\n[x](nothing.md) `src/c`\n```\n"), [])
 
     def test_a_link_that_leads_nowhere_is_found(self):
