@@ -21,7 +21,7 @@ demo: setup  ## Train a small GPT on a 2 x 2 mesh of ranks beside the plain run
 	@scripts/build.sh dev bin/tessera bin/tessera-demo
 	@build/bin/tessera demo
 
-conformance: setup ## Judge all operators by PyTorch's OpInfo; writes docs/op_coverage.md
+conformance: setup ## Judge all operators by PyTorch's OpInfo; writes docs/reference/op_coverage.md
 	@scripts/build.sh dev python
 	@.venv/bin/python -B tests/conformance/run.py --page
 
@@ -37,7 +37,7 @@ format: setup ## Rewrite the sources with clang-format
 tidy: setup  ## Run clang-tidy on all sources
 	@scripts/tidy.py
 
-keywords: setup ## Refresh docs/keywords.md from the public headers and the docs
+keywords: setup ## Refresh docs/reference/keywords.md from the public headers and the docs
 	@scripts/keywords.py
 
 install: setup ## Build the release preset and install it below PREFIX (/usr/local)

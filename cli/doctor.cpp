@@ -141,7 +141,7 @@ Check check_processes(const std::string& engine, const std::string& with) {
   return {
       name, Status::kWarn,
       "2 processes failed" + with + ": " + outcome.first_line(),
-      "only for runs of several processes; see docs/11_launching.md"};
+      "only for runs of several processes; see docs/04_launching.md"};
 }
 
 Check check_mpi() {

@@ -1,4 +1,4 @@
-# Finds LibTorch 2.11 to 2.14 as the targets torch and c10; installed beside
+# Finds LibTorch as the targets torch and c10; installed beside
 # TesseraConfig.cmake, so that users find it as we do.
 #
 # Looks in Torch_DIR, CMAKE_PREFIX_PATH (variables, then environment), then in

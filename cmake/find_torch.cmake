@@ -23,7 +23,15 @@ if(NOT Torch_FOUND)
     "pip install torch first), or pass "
     "-DTorch_DIR=.../share/cmake/Torch or -DCMAKE_PREFIX_PATH=/path/to/libtorch")
 endif()
-if(Torch_VERSION VERSION_LESS 2.11 OR Torch_VERSION VERSION_GREATER_EQUAL 2.15)
-  message(FATAL_ERROR "LibTorch ${Torch_VERSION} is not supported: 2.11 to 2.14 are")
+file(STRINGS ${PROJECT_SOURCE_DIR}/scripts/find_torch.py supported
+  REGEX "^SUPPORTED = ")
+string(REGEX REPLACE ".*\\(([0-9]+), ([0-9]+)\\), \\(([0-9]+), ([0-9]+)\\).*"
+  "\\1.\\2;\\3.\\4" supported "${supported}")
+list(GET supported 0 first)
+list(GET supported 1 last)
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" series "${Torch_VERSION}")
+if(series VERSION_LESS first OR series VERSION_GREATER last)
+  message(FATAL_ERROR
+    "LibTorch ${Torch_VERSION} is not supported: ${first} to ${last} are")
 endif()
 message(STATUS "LibTorch ${Torch_VERSION}: ${Torch_DIR}")

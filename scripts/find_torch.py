@@ -11,7 +11,8 @@ import pathlib
 import re
 import sys
 
-SUPPORTED = ((2, 11), (2, 14))  # first and last
+# First and last. cmake/find_torch.cmake and setup.sh read this line.
+SUPPORTED = ((2, 11), (2, 14))
 
 
 def version_of(package):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes docs/keywords.md: each public name, its header, the section that covers it.
+"""Writes docs/reference/keywords.md: each public name, its header, its section.
 
 A name is covered where it stands in code (a `span` or a cpp block) under a
-heading of docs/*.md or README.md: `local_shape`, `local_shape(...)`,
+heading of a page of docs/ or of README.md: `local_shape`, `local_shape(...)`,
 `Layout::runs`, `.runs(`. A member's section must also name its type, there or
 in a heading above. Of several sections the one that is most about it counts.
 
@@ -10,6 +10,7 @@ in a heading above. Of several sections the one that is most about it counts.
   scripts/keywords.py --check   exit 1 when it is stale or a name has no section
 """
 import argparse
+import os
 import pathlib
 import re
 import sys
@@ -26,6 +27,7 @@ Written by `make keywords`; do not edit.
 """
 # Declares what the library's own headers are marked with; users write none of it.
 WITHOUT_NAMES = "export.h"
+PAGE = pathlib.PurePosixPath("docs/reference/keywords.md")
 MARKDOWN_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
@@ -119,8 +121,11 @@ def read_sections(page, text):
 
 
 def read_docs(root):
-    pages = sorted((root / "docs").glob("*.md"))
-    pages = [p for p in pages if p.name != "keywords.md"] + [root / "README.md"]
+    """Reads the sections; pages that show many names at once come last."""
+    first = root / "docs" / "00_start.md"
+    pages = [page for page in sorted((root / "docs").rglob("*.md"))
+             if page != first and page.parent != root / PAGE.parent]
+    pages += [first, root / "README.md"]
     return [section for page in pages if page.exists()
             for section in read_sections(
                 page.relative_to(root).as_posix(), page.read_text())]
@@ -147,11 +152,10 @@ def best_section(name, sections):
 
 
 def row(name, headers, section):
-    files = ", ".join(f"[{h}](../include/tessera/{h})" for h in headers)
+    files = ", ".join(f"[{h}](../../include/tessera/{h})" for h in headers)
     link = "none"
     if section:
-        page = section.page.removeprefix("docs/")
-        page = page if section.page.startswith("docs/") else f"../{page}"
+        page = os.path.relpath(section.page, PAGE.parent)
         address = f"{page}#{section.anchor}" if section.anchor else page
         link = f"[{section.title}]({address})"
     return f"| `{'::'.join(name.path)}` | {files} | {link} |\n"
@@ -175,16 +179,16 @@ def main():
     parser.add_argument("--root", type=pathlib.Path, default=here)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    page = arguments.root / "docs" / "keywords.md"
+    page = arguments.root / PAGE
     text, uncovered = make_page(arguments.root)
     stale = not page.exists() or page.read_text() != text
     if not arguments.check:
-        page.parent.mkdir(exist_ok=True)
+        page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text)
     for header, names in uncovered.items():
         print(f"no section of the docs covers, of {header}: {' '.join(names)}")
     if arguments.check and stale:
-        print("docs/keywords.md is stale: run 'make keywords'")
+        print(f"{PAGE} is stale: run 'make keywords'")
     total = text.count("\n") - INTRODUCTION.count("\n")
     missing = sum(map(len, uncovered.values()))
     print(f"keywords: {total} names, {missing} without a section")

@@ -7,13 +7,14 @@
 #   scripts/setup.sh --check   only say what is missing
 #
 # LibTorch is taken from Torch_DIR or CMAKE_PREFIX_PATH, else from the torch of
-# python3 (2.11 to 2.14), else from .venv; cmake/find_torch.cmake looks in the
-# same order. With CI=true, optional packages are required too. While something is
-# installed, a line about every 20 s says so (TESSERA_PROGRESS_SECONDS).
+# python3 (of a supported version), else from .venv; cmake/find_torch.cmake looks in
+# the same order. With CI=true, optional packages are required too. While something
+# is installed, a line about every 20 s says so (TESSERA_PROGRESS_SECONDS).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 torch_version=2.13.0
+supported=$(sed -nE 's/^SUPPORTED = \(\(([0-9]+), ([0-9]+)\), \(([0-9]+), ([0-9]+)\)\)/\1.\2 to \3.\4/p' scripts/find_torch.py)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 say() { echo "setup: $*" >&2; }
@@ -105,7 +106,7 @@ torch_of_python3() {
   local found=0
   python3 scripts/find_torch.py >/dev/null 2>"$log" || found=$?
   if [ "$found" = 2 ] && ! torch_of_venv; then
-    say "python3 has torch $(tail -1 "$log"), which is not supported (2.11 to 2.14 are): using .venv"
+    say "python3 has torch $(tail -1 "$log"), which is not supported ($supported are): using .venv"
   fi
   return $found
 }
@@ -166,7 +167,7 @@ require_packages() {
 
 require_torch() {
   has_torch && return
-  local wanted="LibTorch 2.11 to 2.14 is missing: set Torch_DIR"
+  local wanted="LibTorch $supported is missing: set Torch_DIR"
   [ "$mode" = install ] || fail "$wanted, or run 'make setup'"
   python3 -c 'import ensurepip, venv' 2>/dev/null ||
     install_packages python3-venv ||

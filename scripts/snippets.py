@@ -3,7 +3,11 @@
 
 A cpp block that contains `int main` is a whole program: it is written to FOLDER as
 PAGE_LINE.cpp; a python block that imports tessera as PAGE_LINE.py. A text block
-directly after it that is marked <!-- output --> is what the program must print.
+directly after it that is marked <!-- output --> is what the program must print;
+a program marked <!-- output: above --> must print what the last such block says.
+A python block marked <!-- dtensor: 2 ranks --> is a program of PyTorch's DTensor, which
+must print the next output block: PAGE_LINE.dtensor.py, run by
+tests/docs/dtensor_programs.py.
 Any other cpp block must be marked with the file that it quotes, in the line before:
 <!-- excerpt: examples/01_layout.cpp -->. Its lines must follow each other in that
 file, at any indentation; a line `// ...` stands for left out ones.
@@ -69,6 +73,12 @@ def is_python_program(block):
         r"^(import|from) tessera\b", block.code, re.MULTILINE)
 
 
+def dtensor_ranks(block):
+    """Returns on how many ranks a program of PyTorch's DTensor runs; 0 for others."""
+    match = re.fullmatch(r"dtensor: (\d+) ranks", block.mark)
+    return int(match[1]) if match and block.language == "python" else 0
+
+
 def file_name(block):
     page = re.sub(r"\W+", "_", block.page.removesuffix(".md").lower())
     return f"{page.removeprefix('docs_')}_{block.line}"
@@ -105,17 +115,33 @@ def excerpt_problem(root, block):
     return ""
 
 
+def output_of(blocks, index):
+    """Returns what the program that is blocks[index] must print, or nothing."""
+    if blocks[index].mark == "output: above":
+        candidates = reversed(blocks[:index])
+    elif dtensor_ranks(blocks[index]):
+        candidates = blocks[index + 1:]
+    else:
+        candidates = blocks[index + 1:index + 2]
+    return next((b.code for b in candidates if b.mark == "output"), None)
+
+
 def collect(root):
     """Returns {file name: text} of the programs and their outputs; problems."""
     files, problems = {}, []
     for blocks in read_pages(root):
-        for block, following in zip(blocks, blocks[1:] + [None]):
-            if is_program(block) or is_python_program(block):
+        for index, block in enumerate(blocks):
+            ranks = dtensor_ranks(block)
+            if ranks or is_program(block) or is_python_program(block):
                 name = file_name(block)
-                suffix = "cpp" if is_cpp(block) else "py"
-                files[f"{name}.{suffix}"] = block.code
-                if following and following.mark == "output":
-                    files[f"{name}.txt"] = following.code
+                suffix = "cpp" if is_cpp(block) else "dtensor.py" if ranks else "py"
+                head = f"# ranks: {ranks}\n" if ranks else ""
+                files[f"{name}.{suffix}"] = head + block.code
+                output = output_of(blocks, index)
+                if output is not None:
+                    files[f"{name}.txt"] = output
+                elif ranks or block.mark == "output: above":
+                    problems.append(f"{block.page}:{block.line}: no output block")
             elif is_cpp(block):
                 problem = excerpt_problem(root, block)
                 if problem:
@@ -135,7 +161,8 @@ def write_programs(root, folder):
         path = folder / name
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
-    print(*(n for n in files if n.endswith((".cpp", ".py"))), sep="\n")
+    print(*(n for n in files if n.endswith((".cpp", ".py"))
+            and not n.endswith(".dtensor.py")), sep="\n")
     return 1 if problems else 0
 
 

@@ -2,8 +2,8 @@
 //
 // Read in this order: layout (where does each element live), plan (how would we
 // move it), comm (who are the ranks), tensor (make it look like one tensor),
-// parallel (apply it to modules), sharded_tensor (the ShardedTensor family:
-// lists of boxes with owners).
+// parallel (apply it to modules), sharded_tensor (PyTorch's earlier API on the
+// same parts). docs/00_start.md has PyTorch's names beside ours.
 #pragma once
 
 #include <tessera/comm/comm_log.h>

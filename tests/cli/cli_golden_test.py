@@ -5,7 +5,7 @@ errors, help.
     python3 tests/cli/cli_golden_test.py            run the tests
     python3 tests/cli/cli_golden_test.py --refresh  write tests/golden/cli anew, and
                                                         the console blocks of
-                                                        docs/10_cli.md
+                                                        docs/reference/cli.md
 
 TESSERA_BIN names the folder of the programs; build/bin when unset.
 """
@@ -19,7 +19,7 @@ from command_line import ROOT, tessera
 from golden_cases import GOLDEN_CASES
 
 GOLDEN = ROOT / "tests" / "golden" / "cli"
-DOCS = ROOT / "docs" / "10_cli.md"
+DOCS = ROOT / "docs" / "reference" / "cli.md"
 
 # Errors that the command line parser words: arguments and what must be named.
 PARSER_ERRORS = [

@@ -1,4 +1,4 @@
-"""Writes docs/op_coverage.md from the results of a run."""
+"""Writes docs/reference/op_coverage.md from the results of a run."""
 import json
 import pathlib
 

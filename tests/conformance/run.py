@@ -7,7 +7,7 @@
   tests/conformance/run.py --case 'add#3@2x2:S(0)R;RP' --seed 0
 
 Writes what it saw to build/conformance/BACKEND.json (BACKEND.part.json where not
-all entries ran), with --page also docs/op_coverage.md. Ends with 1 where Tessera
+all entries ran), with --page also docs/reference/op_coverage.md. Ends with 1 where Tessera
 fails an entry; PyTorch's DTensor is measured, not judged.
 """
 import argparse
@@ -150,7 +150,7 @@ def main(argv=None) -> int:
         if name == "tessera":
             failed = sum(r.status() not in ("pass", "excluded") for r in results)
     if args.page:
-        write_page(args.out, ROOT / "docs/op_coverage.md")
+        write_page(args.out, ROOT / "docs/reference/op_coverage.md")
     return 1 if failed else 0
 
 

@@ -44,6 +44,24 @@ class SnippetsTest(unittest.TestCase):
         self.assertEqual(files, {"readme_3.py": "import tessera\n",
                                  "readme_3.txt": "1\n"})
 
+    def test_a_program_may_print_what_another_one_prints(self):
+        files, problems = self.collect(
+            "```cpp\nint main() {}\n```\n<!-- output -->\n```text\n7\n```\n"
+            "<!-- output: above -->\n```python\nimport tessera\n```\n")
+        self.assertEqual(problems, [])
+        self.assertEqual(files["readme_10.txt"], "7\n")
+        self.assertIn("no output block", self.collect(
+            "<!-- output: above -->\n```python\nimport tessera\n```\n")[1][0])
+
+    def test_programs_of_dtensor_have_ranks_and_the_next_output(self):
+        files, problems = self.collect(
+            "<!-- dtensor: 4 ranks -->\n```python\nprint(7)\n```\n"
+            "```cpp\nint main() {}\n```\n<!-- output -->\n```text\n7\n```\n")
+        self.assertEqual(problems, [])
+        self.assertEqual(files, {
+            "readme_3.dtensor.py": "# ranks: 4\nprint(7)\n", "readme_3.txt": "7\n",
+            "readme_6.cpp": "int main() {}\n", "readme_6.txt": "7\n"})
+
     def test_programs_in_python_are_run_and_compared(self):
         program, output = self.root / "a.py", self.root / "a.txt"
         program.write_text("print(6 * 7)\n")

@@ -2,7 +2,7 @@
 //
 // Every rank keeps its last 256 calls, always. The environment variable
 // TESSERA_FLIGHT_RECORDER says where a rank prints them when a call fails, see
-// docs/08_explain.md. For what all calls cost, and why, see CommLog.
+// docs/05_explain.md. For what all calls cost, and why, see CommLog.
 #pragma once
 
 #include <chrono>

@@ -2,7 +2,7 @@
 // in C++, or that of Python's torch.distributed in the same process.
 //
 // Not the ProcessGroup of sharded_tensor/process_group.h, which is a list of
-// our ranks. docs/13_process_groups.md shows both ways in.
+// our ranks. docs/04_launching.md shows both ways in.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
 // Random numbers that do not depend on the mesh: a draw is named by the seed
 // and the number of draws before it, and each element by its place in the
 // global shape. Every rank makes its own elements; nothing is communicated, and
-// the values are those of a program with one rank. docs/07_random.md
+// the values are those of a program with one rank. docs/03_random.md
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Every layout of a tensor on a small mesh and every step between two of them,
-// written from the words of docs/02_plan.md. Shares Box with the library and
-// nothing else: no placement, layout, price or move of the planner.
+// written from the words of docs/internals/plan.md. Shares Box with the library
+// and nothing else: no placement, layout, price or move of the planner.
 #pragma once
 
 #include <algorithm>
