@@ -25,7 +25,7 @@ PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./*{{}},-]*")
 PAGE = re.compile(r"(?<![\w/])docs/[\w/]+\.md\b")
 NOTE = re.compile(r"\bNotes? ((?:\[[^\]\n]+\](?:, | and )?)+)")
 # Scripts that know old names, and tests that make pages up.
-LEFT_ALONE = ("scripts/house/", "tests/checks/", "tests/repo_scripts/")
+LEFT_ALONE = ("scripts/house/", "tests/repo_scripts/")
 
 
 def known_files(root):

@@ -9,7 +9,7 @@ A python block marked <!-- dtensor: 2 ranks --> is a program of PyTorch's DTenso
 must print the next output block: PAGE_LINE.dtensor.py, run by
 tests/docs/dtensor_programs.py.
 Any other cpp block must be marked with the file that it quotes, in the line before:
-<!-- excerpt: examples/01_layout.cpp -->. Its lines must follow each other in that
+<!-- excerpt: examples/01_layouts.cpp -->. Its lines must follow each other in that
 file, at any indentation; a line `// ...` stands for left out ones.
 
   scripts/snippets.py FOLDER     write the programs, list them on stdout
