@@ -282,7 +282,7 @@ void ProcessCall::finish() {
   stage_ = Stage::kComplete;
 }
 
-// Wires see host memory only. What was enqueued before the call comes first.
+// Channels see host memory only. What was enqueued before the call comes first.
 void ProcessCall::move_to_host() {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   join_chunks(call_, points_);

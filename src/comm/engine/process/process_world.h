@@ -95,7 +95,7 @@ class ProcessWorld : public WorldImpl,
   std::map<std::vector<int64_t>, std::shared_ptr<ProcessGroupState>> groups_;
   std::vector<std::shared_ptr<ProcessCall>> active_;
   std::vector<std::shared_ptr<ProcessCall>> withdrawn_;  // see abandon()
-  /// The calls of ranks that have returned from their body; see News.
+  /// The calls of ranks that have returned from their body; see PeerEvent.
   std::map<int64_t, std::map<uint64_t, uint64_t>> ended_;
   std::map<int64_t, std::string> failures_;  // "rank 2 failed: ...", by rank
   std::string first_failure_;

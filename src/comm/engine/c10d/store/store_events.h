@@ -1,4 +1,4 @@
-// News of failures between processes that share a store.
+// Events of failures between processes that share a store.
 //
 // Note [Who is alive]
 // Gloo tells the two neighbours of a process that died, and nobody else. So
