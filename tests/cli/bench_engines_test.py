@@ -33,7 +33,7 @@ class BenchTrainTest(unittest.TestCase):
                          set(ENGINES))
         self.assertEqual([(m["mesh"], m["ranks"]) for m in report["meshes"]],
                          [("tp=2", 2), ("dp=2,tp=2", 4)])
-        text = (ROOT / "cli" / "demo_text.txt").read_bytes()
+        text = (ROOT / "examples" / "demo" / "demo_text.txt").read_bytes()
         self.assertEqual(report["model"]["vocabulary"], len(set(text)))
         tokens = report["model"]["batch"] * report["model"]["length"]
         compared = "not found" not in report["pytorch"]
