@@ -1,7 +1,8 @@
-// A program for walk_test.py: a product of sharded matrices that is decided, and
-// one that was met before, each inside a function that callgrind can be told of.
-// Each has a process of its own, forked, since loading LibTorch is most of what
-// valgrind does. Results are kept until the functions have returned.
+// A program for walk_test.py: a product of sharded matrices that is decided,
+// and one that was met before, each inside a function that callgrind can be
+// told of. Each has a process of its own, forked, since loading LibTorch is
+// most of what valgrind does. Results are kept until the functions have
+// returned.
 #include <tessera/comm/world.h>
 #include <tessera/tensor/dtensor.h>
 #include <tessera/tensor/factories.h>
