@@ -302,9 +302,7 @@ at::Tensor redistribute_local(
   }
   at::Tensor local = detail::refreshed_shard(tensor);
   if (options.forward_dtype && *options.forward_dtype != source->dtype()) {
-    source = DTensorSpec::make(
-        source->mesh(), source->placements(), source->shape(),
-        source->strides(), *options.forward_dtype);
+    source = source->with_dtype(*options.forward_dtype);
     local = local.to(*options.forward_dtype);
   }
   auto plan = detail::prepared_plan(*source, mesh, placements);

@@ -53,11 +53,8 @@ void copy_into(const at::Tensor& self, const at::Tensor& value) {
     // Integers have no averages, so they become floating before they move.
     const bool converts =
         averages && c10::isIntegralType(from.dtype(), /*includeBool=*/true);
-    const SpecPtr source = converts
-                               ? DTensorSpec::make(
-                                     from.mesh(), from.placements(),
-                                     from.shape(), from.strides(), spec.dtype())
-                               : meta_nowait(value).spec;
+    const SpecPtr source =
+        converts ? from.with_dtype(spec.dtype()) : meta_nowait(value).spec;
     const at::Tensor shard = converts ? refreshed_shard(value).to(spec.dtype())
                                       : refreshed_shard(value);
     local.copy_(apart_from(

@@ -251,14 +251,9 @@ class Run {
     }
     if (w.moved || result != spec.placements()) {
       refreshed_shard(w.tensor).copy_(redistribute_shard(
-          w.value, *spec_like(spec, result), spec.placements()));
+          w.value, *spec.with_placements(result), spec.placements()));
     }
     after_write(w.tensor);
-  }
-
-  static SpecPtr spec_like(const DTensorSpec& spec, const Placements& result) {
-    return DTensorSpec::make(
-        spec.mesh(), result, spec.shape(), spec.strides(), spec.dtype());
   }
 
   // A plain tensor stays plain and receives the replicated value.

@@ -71,8 +71,8 @@ struct ShardedConvolution {
             },
             decomposed.tensor("weight").sizes()) {
     const SpecPtr given = decomposed.spec(decomposed.tensor("input"));
-    input = with_placements(
-        *given, without_partials(given->placements()), given->dtype());
+    input = given->contiguous(
+        without_partials(given->placements()), given->dtype());
     mesh_dim = sharded_spatial_dim(input->placements());
     Placements placements = input->placements();
     Placement& p = placements[static_cast<size_t>(mesh_dim)];
