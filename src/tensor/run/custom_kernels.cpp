@@ -148,14 +148,6 @@ void new_kernel(const OpCall& call) {
 // Where each dim of the result comes from: an old dim, or -1 for a new one.
 using DimMap = std::vector<int64_t>;
 
-int64_t wrap_dim(int64_t dim, int64_t ndim) {
-  const int64_t range = std::max<int64_t>(ndim, 1);
-  TORCH_CHECK_INDEX(
-      dim >= -range && dim < range, "dim must be in [", -range, ", ", range - 1,
-      "]; got ", dim);
-  return dim < 0 ? dim + range : dim;
-}
-
 DimMap identity_map(int64_t ndim) {
   DimMap map(static_cast<size_t>(ndim));
   for (size_t d = 0; d < map.size(); ++d) {
