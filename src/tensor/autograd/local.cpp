@@ -157,14 +157,13 @@ std::vector<int64_t> even_shape(
     if (!p.is_shard()) {
       continue;
     }
-    const int64_t dim = p.dim() < 0 ? p.dim() + ndim : p.dim();
+    const int64_t dim = p.resolved(ndim).dim();
     TORCH_CHECK_INDEX(
         dim >= 0 && dim < ndim, detail::describe_call("from_local", mesh), ": ",
         to_string(p), " does not fit a local tensor of ", ndim, " dims");
     int64_t& size = shape[static_cast<size_t>(dim)];
-    size = p.kind() == Placement::Kind::kRaggedShard
-               ? c10::sum_integers(p.sizes())
-               : size * mesh.size(static_cast<int64_t>(m));
+    size = p.fits_any_size() ? size * mesh.size(static_cast<int64_t>(m))
+                             : p.begins().back();
   }
   return shape;
 }
@@ -173,7 +172,7 @@ std::vector<int64_t> even_shape(
 bool takes_shards_for_equal(const Layout& layout) {
   for (size_t m = 0; m < layout.placements().size(); ++m) {
     const Placement& p = layout.placements()[m];
-    if (p.is_shard() && p.kind() != Placement::Kind::kRaggedShard &&
+    if (p.is_shard() && p.fits_any_size() &&
         layout.mesh().size(static_cast<int64_t>(m)) > 1) {
       return true;
     }

@@ -46,8 +46,7 @@ int64_t sharded_spatial_dim(const Placements& placements) {
     if (!p.is_shard() || p.dim() == 0) {
       continue;
     }
-    if (found >= 0 || p.dim() == 1 ||
-        p.kind() == Placement::Kind::kStridedShard) {
+    if (found >= 0 || p.dim() == 1 || !p.is_contiguous()) {
       return -1;
     }
     found = static_cast<int64_t>(m);

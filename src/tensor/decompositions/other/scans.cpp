@@ -182,8 +182,7 @@ bool one_run_per_rank(const RuleCall& call) {
   const Placements& placements = *call.self().placements;
   const MeshDims mesh_dims = mesh_dims_of_shards(placements, dim);
   return mesh_dims.size() == 1 &&
-         placements[static_cast<size_t>(mesh_dims[0])].kind() !=
-             Placement::Kind::kStridedShard;
+         placements[static_cast<size_t>(mesh_dims[0])].is_contiguous();
 }
 
 }  // namespace
