@@ -92,7 +92,7 @@ BUGS = [
         "append_cuts(StepKind::kReduceScatter, bare, dims, 0, Append::kAll);",
         "append_cuts(StepKind::kReduceScatter, bare, dims, 1, Append::kAll);"),
     Bug("first_replica", "an exchange takes every copy from coordinate 0",
-        "src/plan/transfer/exchange.cpp",
+        "src/plan/transfer/exchange_senders.cpp",
         "    return *own;",
         "    return Coordinate(own->size(), 0);"),
     Bug("received_only", "an exchange is priced by what arrives, a busy sender is free",
