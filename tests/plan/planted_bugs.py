@@ -19,7 +19,6 @@ import sys
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PRIVATE = ROOT / "build" / "planted_bugs"
 NOT_COPIED = shutil.ignore_patterns(
     "build", "build-*", ".git", ".venv", ".cache", "__pycache__")
 
@@ -161,9 +160,9 @@ def run(command, **options):
 class Copy:
     """A copy of the sources with a build folder of its own."""
 
-    def __init__(self):
-        self.tree = PRIVATE / "tree"
-        self.build = PRIVATE / "build"
+    def __init__(self, name):
+        self.tree = ROOT / "build" / name / "tree"
+        self.build = ROOT / "build" / name / "build"
         shutil.rmtree(self.tree, ignore_errors=True)
         shutil.copytree(ROOT, self.tree, ignore=NOT_COPIED, symlinks=True)
         if (ROOT / ".venv").exists():
@@ -171,11 +170,11 @@ class Copy:
         done = run(["cmake", "-S", self.tree, "-B", self.build, "-G", "Ninja",
                     "-DTESSERA_BUILD_CLI=OFF", "-DTESSERA_BUILD_EXAMPLES=OFF"])
         if done.returncode != 0:
-            sys.exit("planted_bugs: cmake failed\n" + done.stdout)
+            sys.exit(f"{name}: cmake failed\n" + done.stdout)
 
-    def compile(self):
+    def compile(self, *targets):
         jobs = os.environ.get("JOBS", str(os.cpu_count()))
-        return run(["ninja", "-C", self.build, "-j", jobs, "plan_test"])
+        return run(["ninja", "-C", self.build, "-j", jobs, *targets])
 
     def test(self):
         environment = {k: v for k, v in os.environ.items() if k != "TESSERA_LONG"}
@@ -202,7 +201,7 @@ def found_by(copy, bug):
     original = (ROOT / bug.file).read_text()
     copy.write(bug.file, original.replace(bug.old, bug.new))
     try:
-        built = copy.compile()
+        built = copy.compile("plan_test")
         if built.returncode != 0:
             print(f"{bug.name:22} DOES NOT COMPILE\n{built.stdout}")
             return ""
@@ -232,8 +231,8 @@ def main():
     if arguments.check:
         print(f"planted_bugs: {len(bugs)} bugs match")
         return 0
-    copy = Copy()
-    built = copy.compile()
+    copy = Copy("planted_bugs")
+    built = copy.compile("plan_test")
     tested = copy.test() if built.returncode == 0 else None
     if tested is None or tested.returncode != 0:
         print((tested or built).stdout)
