@@ -22,7 +22,7 @@ LAYERS = {
     "layout": ["base"],
     "plan": ["base", "layout"],
     "rules": ["base", "layout"],
-    "comm": ["base", "layout"],
+    "comm": ["base", "layout", "plan"],
     "tensor": ["base", "layout", "plan", "rules", "comm"],
     "parallel": ["base", "layout", "plan", "rules", "comm", "tensor"],
     "sharded_tensor": ["base", "layout", "plan", "comm", "tensor"],

@@ -92,6 +92,7 @@ PARTS = {
     "long": Part("all tests in their long forms", [
         build("dev"),
         planted("build/bin/oracle_test", "--gtest_filter=PlantedRules.*"),
+        Step("toy placement", [*PYTHON, "tests/plan/toy_placement/add_kind.py"]),
         tests("build", TESSERA_LONG="1")]),
     "fuzz": Part("fuzzer, sharding texts beside JAX, bugs planted in the planner", [
         build("dev"),

@@ -72,13 +72,7 @@ What one mesh dim does to a tensor; made by Shard, Replicate and their like.
           "reduce_op",
           [](const Placement& self) { return to_string(self.reduce_op()); })
       .def_property_readonly(
-          "kind",
-          [](const Placement& self) {
-            constexpr const char* kNames[] = {
-                "replicate", "shard", "strided_shard", "ragged_shard",
-                "partial"};
-            return kNames[static_cast<size_t>(self.kind())];
-          })
+          "kind", [](const Placement& self) { return to_string(self.kind()); })
       .def("with_order", &Placement::with_order, py::arg("order"))
       .def("with_dim", &Placement::with_dim, py::arg("dim"))
       .def("__repr__", [](const Placement& self) { return to_string(self); })

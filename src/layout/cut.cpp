@@ -1,18 +1,16 @@
 #include "layout/cut.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "layout/arithmetic.h"
 
 namespace tessera::detail::inline layout_layer {
 
-std::vector<int64_t> ragged_begins(const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> begins(sizes.size() + 1, 0);
-  for (size_t r = 0; r < sizes.size(); ++r) {
-    begins[r + 1] = begins[r] + sizes[r];
-  }
-  return begins;
-}
+Cut::Cut(const Placement& placement, int64_t parts)
+    : parts_(parts),
+      pieces_(placement.split_factor()),
+      begins_(placement.fits_any_size() ? nullptr : &placement.begins()) {}
 
 Cut::Pieces Cut::pieces_of(int64_t length) const {
   if (length == 0) {
@@ -129,6 +127,18 @@ Runs Cut::runs(int64_t length, int64_t r) const {
   const Run rest = chunk(pieces.rest, r);
   append_run(result, {origin + rest.begin, origin + rest.end});
   return result;
+}
+
+Placement shard_of_lengths(int64_t dim, std::vector<int64_t> lengths) {
+  const Cut even(Shard(dim), static_cast<int64_t>(lengths.size()));
+  const int64_t total =
+      std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  for (size_t r = 0; r < lengths.size(); ++r) {
+    if (even.part_length(total, static_cast<int64_t>(r)) != lengths[r]) {
+      return RaggedShard(dim, std::move(lengths));
+    }
+  }
+  return Shard(dim);
 }
 
 void append_run(Runs& runs, const Run& run) {

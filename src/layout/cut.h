@@ -20,9 +20,6 @@
 
 namespace tessera::detail::inline layout_layer {
 
-/// Returns the prefix sums of ragged lengths, one more than there are lengths.
-std::vector<int64_t> ragged_begins(const std::vector<int64_t>& sizes);
-
 /// Where an element of a list goes: to which coordinate, and where in its part.
 struct CutTarget {
   int64_t coordinate;
@@ -31,13 +28,8 @@ struct CutTarget {
 
 class Cut {
  public:
-  static Cut chunks(int64_t parts, int64_t pieces) {
-    return Cut(parts, pieces, nullptr);
-  }
-  /// `begins` (see ragged_begins) must outlive the cut.
-  static Cut ragged(const std::vector<int64_t>& begins) {
-    return Cut(static_cast<int64_t>(begins.size()) - 1, 1, &begins);
-  }
+  /// `placement` is a shard; lengths that it has must outlive the cut.
+  Cut(const Placement& placement, int64_t parts);
 
   int64_t parts() const { return parts_; }
   /// Returns how many elements of the list coordinate `r` receives.
@@ -57,9 +49,6 @@ class Cut {
   Runs runs(int64_t length, int64_t r) const;
 
  private:
-  Cut(int64_t parts, int64_t pieces, const std::vector<int64_t>* begins)
-      : parts_(parts), pieces_(pieces), begins_(begins) {}
-
   struct Pieces {  // `full` pieces of `size`, then one of `rest` (maybe 0)
     int64_t size;
     int64_t full;
@@ -72,6 +61,11 @@ class Cut {
   int64_t pieces_;
   const std::vector<int64_t>* begins_;  // ragged only
 };
+
+/// Returns the shard of `dim` that gives each coordinate as many elements as
+/// `lengths` says: Shard where those are ceil chunks, else RaggedShard.
+/// Example: [3, 3, 3, 1] -> S(0), [3, 5] -> RS(0,[3,5]).
+Placement shard_of_lengths(int64_t dim, std::vector<int64_t> lengths);
 
 /// Appends a run, merged with the last one where they touch.
 void append_run(Runs& runs, const Run& run);

@@ -38,17 +38,14 @@ Runs cut_runs(
     detail::append_run(all, {0, length});
     return all;
   }
-  if (placement.kind() != Placement::Kind::kRaggedShard) {
-    return Cut::chunks(parts, placement.split_factor())
-        .runs(length, coordinate);
-  }
-  const auto begins = detail::ragged_begins(placement.sizes());
   TORCH_CHECK_VALUE(
-      Cut::ragged(begins).parts() == parts && begins.back() == length,
+      placement.fits_any_size() ||
+          (static_cast<int64_t>(placement.sizes().size()) == parts &&
+           placement.begins().back() == length),
       "cut_runs(", placement, "): wants ", parts, " lengths that add up to ",
       length, "; got ", placement.sizes().size(), " that add up to ",
-      begins.back());
-  return Cut::ragged(begins).runs(length, coordinate);
+      placement.begins().back());
+  return Cut(placement, parts).runs(length, coordinate);
 }
 
 int64_t total_length(const Runs& runs) {
@@ -125,9 +122,7 @@ class LayoutCheck {
       TORCH_CHECK_INDEX(
           p.dim() >= -ndim && p.dim() < ndim, text(), ": tensor dims are ",
           -ndim, " .. ", ndim - 1, "; got ", p, " for mesh dim ", m);
-      if (p.dim() < 0) {
-        p = p.with_dim(p.dim() + ndim);
-      }
+      p = p.resolved(ndim);
     }
   }
 
@@ -183,21 +178,16 @@ class LayoutCheck {
     bool even = true;
     for (size_t i = 0; i < cuts.size(); ++i) {
       const Placement& p = at(cuts[i]);
-      if (p.kind() == Placement::Kind::kRaggedShard) {
+      if (!p.fits_any_size()) {
         TORCH_CHECK_VALUE(
             even, text(), ": ", p,
             " cuts lists of different lengths, since "
             "an earlier cut of tensor dim ",
             d, " is uneven; apply the ragged cut first (turn [0])");
-        const auto& sizes = p.sizes();
-        int64_t sum = 0;
-        for (int64_t size : sizes) {
-          sum += size;
-        }
         TORCH_CHECK_VALUE(
-            sum == length, text(), ": the lengths of ", p,
+            p.begins().back() == length, text(), ": the lengths of ", p,
             " must add up to what mesh dim ", cuts[i], " cuts, ", length,
-            " of tensor dim ", d, "; got ", sum);
+            " of tensor dim ", d, "; got ", p.begins().back());
       }
       even = even && rules[i].is_even(length);
       length = rules[i].part_length(length, 0);
@@ -224,11 +214,9 @@ Layout::Layout(
   check.shape_and_count();
   check.partial_kinds();
   check.tensor_dims();
-  begins_.resize(placements_.size());
   for (size_t m = 0; m < placements_.size(); ++m) {
-    if (placements_[m].kind() == Placement::Kind::kRaggedShard) {
+    if (!placements_[m].fits_any_size()) {
       check.ragged_count(static_cast<int64_t>(m));
-      begins_[m] = detail::ragged_begins(placements_[m].sizes());
     }
   }
   for (size_t d = 0; d < shape_.size(); ++d) {
@@ -242,11 +230,7 @@ Layout::Layout(
 }
 
 Cut Layout::cut(int64_t mesh_dim) const {
-  const auto m = static_cast<size_t>(mesh_dim);
-  if (!begins_[m].empty()) {
-    return Cut::ragged(begins_[m]);
-  }
-  return Cut::chunks(mesh_.size(mesh_dim), placements_[m].split_factor());
+  return Cut(placements_[static_cast<size_t>(mesh_dim)], mesh_.size(mesh_dim));
 }
 
 void Layout::check_coordinate(
@@ -272,6 +256,19 @@ bool Layout::is_replicated() const {
   return std::all_of(
       placements_.begin(), placements_.end(),
       [](const Placement& p) { return p.is_replicate(); });
+}
+
+bool Layout::is_even() const {
+  for (size_t d = 0; d < shape_.size(); ++d) {
+    int64_t length = shape_[d];
+    for (int64_t m : cuts_[d]) {
+      if (!cut(m).is_even(length)) {
+        return false;
+      }
+      length = cut(m).part_length(length, 0);
+    }
+  }
+  return true;
 }
 
 Runs Layout::runs(

@@ -42,10 +42,18 @@ int64_t Placement::split_factor() const {
 
 const std::vector<int64_t>& Placement::sizes() const {
   TORCH_CHECK_VALUE(
-      kind_ == Kind::kRaggedShard,
+      lengths_ != nullptr,
       "Placement::sizes: only a RaggedShard has lengths; got ",
       to_string(*this), "; test kind() first");
-  return sizes_;
+  return lengths_->sizes;
+}
+
+const std::vector<int64_t>& Placement::begins() const {
+  TORCH_CHECK_VALUE(
+      lengths_ != nullptr,
+      "Placement::begins: only a RaggedShard has lengths; got ",
+      to_string(*this), "; test kind() first");
+  return lengths_->begins;
 }
 
 ReduceOp Placement::reduce_op() const {
@@ -109,22 +117,39 @@ Placement StridedShard(int64_t dim, int64_t split_factor) {
 }
 
 Placement RaggedShard(int64_t dim, std::vector<int64_t> sizes) {
-  int64_t total = 0;
+  std::vector<int64_t> begins(sizes.size() + 1, 0);
   for (size_t i = 0; i < sizes.size(); ++i) {
     TORCH_CHECK_VALUE(
         sizes[i] >= 0, "RaggedShard(", dim, ", [", base::join(sizes, ","),
         "]): lengths must not be negative; got ", sizes[i], " at coordinate ",
         i);
     TORCH_CHECK_VALUE(
-        !__builtin_add_overflow(total, sizes[i], &total), "RaggedShard(", dim,
-        ", [", base::join(sizes, ","),
+        !__builtin_add_overflow(begins[i], sizes[i], &begins[i + 1]),
+        "RaggedShard(", dim, ", [", base::join(sizes, ","),
         "]): the sum of the lengths exceeds 64 bits");
   }
   Placement result;
   result.kind_ = Placement::Kind::kRaggedShard;
   result.dim_ = dim;
-  result.sizes_ = std::move(sizes);
+  result.lengths_ = std::make_shared<const Placement::Lengths>(
+      Placement::Lengths{std::move(sizes), std::move(begins)});
   return result;
+}
+
+const char* to_string(Placement::Kind kind) {
+  switch (kind) {
+    case Placement::Kind::kReplicate:
+      return "replicate";
+    case Placement::Kind::kShard:
+      return "shard";
+    case Placement::Kind::kStridedShard:
+      return "strided_shard";
+    case Placement::Kind::kRaggedShard:
+      return "ragged_shard";
+    case Placement::Kind::kPartial:
+      return "partial";
+  }
+  TORCH_INTERNAL_ASSERT(false, "Placement::Kind out of range");
 }
 
 namespace {
@@ -174,7 +199,7 @@ size_t hash_value(const Placement& placement) {
     seed =
         base::hash_combine(seed, static_cast<size_t>(placement.split_factor()));
   }
-  if (placement.kind() == Placement::Kind::kRaggedShard) {
+  if (!placement.fits_any_size()) {
     seed = base::hash_combine(seed, placement.sizes());
   }
   return seed;

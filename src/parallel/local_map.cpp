@@ -8,27 +8,6 @@ namespace tessera {
 
 namespace {
 
-// The first coordinate of a chunk cut holds the most.
-bool is_even(const Layout& layout) {
-  for (const Placement& p : layout.placements()) {
-    if (p.kind() == Placement::Kind::kRaggedShard) {
-      return false;
-    }
-  }
-  const std::vector<int64_t> largest =
-      layout.local_shape(std::vector<int64_t>(layout.placements().size(), 0));
-  for (size_t d = 0; d < largest.size(); ++d) {
-    int64_t parts = 1;
-    for (const int64_t mesh_dim : layout.cuts(static_cast<int64_t>(d))) {
-      parts *= layout.mesh().size(mesh_dim);
-    }
-    if (largest[d] * parts != layout.shape()[d]) {
-      return false;
-    }
-  }
-  return true;
-}
-
 struct LocalMap {
   LocalFn fn;
   std::vector<Placements> out_placements;
@@ -84,7 +63,7 @@ struct LocalMap {
         "; got ", to_string(placements(given)),
         "; redistribute it, or set redistribute_inputs");
     const at::Tensor placed = redistribute(given, wanted);
-    uneven = uneven || !is_even(spec(placed).layout());
+    uneven = uneven || !spec(placed).layout().is_even();
     ToLocalOptions to;
     if (i < options.in_grad_placements.size()) {
       to.grad_placements = options.in_grad_placements[i];

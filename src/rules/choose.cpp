@@ -219,7 +219,7 @@ class Chooser {
       const Placement& p = now(i, m);
       if (row.operands[i].is_shard() && call_.operand(i).defined &&
           p.is_shard(operand_dim(row.operands[i], call_.operand(i))) &&
-          (p.kind() != Placement::Kind::kShard || p.order() >= 0)) {
+          (!p.is_plain_shard() || p.order() >= 0)) {
         try_shard({&row, p, size}, m, best);
       }
     }
@@ -318,7 +318,7 @@ class Chooser {
     bool depends = false;
     for (const Placements& placements : choice_.operands) {
       for (const Placement& p : placements) {
-        depends = depends || depends_on_others(p);
+        depends = depends || p.depends_on_others();
       }
     }
     if (!depends || all_fit()) {
@@ -327,13 +327,10 @@ class Chooser {
     for (auto* side : {&choice_.operands, &choice_.outputs}) {
       for (Placements& placements : *side) {
         for (Placement& p : placements) {
-          p = depends_on_others(p) ? Shard(p.dim()) : p;
+          p = p.depends_on_others() ? Shard(p.dim()) : p;
         }
       }
     }
-  }
-  static bool depends_on_others(const Placement& p) {
-    return p.order() >= 0 || p.kind() == Placement::Kind::kRaggedShard;
   }
   bool all_fit() const {
     for (size_t i = 0; i < choice_.operands.size(); ++i) {

@@ -11,24 +11,15 @@ using detail::Row;
 }  // namespace
 
 Cell::Cell(const Placement& placement) {
-  switch (placement.kind()) {
-    case Placement::Kind::kReplicate:
-      return;
-    case Placement::Kind::kShard:
-      kind_ = Kind::kShard;
-      dim_ = static_cast<int16_t>(placement.dim());
-      return;
-    case Placement::Kind::kPartial:
-      kind_ = Kind::kPartial;
-      op_ = placement.reduce_op();
-      return;
-    case Placement::Kind::kStridedShard:
-    case Placement::Kind::kRaggedShard:
-      break;
-  }
   TORCH_CHECK_VALUE(
-      false, "rule: a row names plain shards, which stand for every cut; got ",
+      !placement.is_shard() || placement.is_plain_shard(),
+      "rule: a row names plain shards, which stand for every cut; got ",
       to_string(placement));
+  if (placement.is_shard()) {
+    *this = shard(placement.dim());
+  } else if (placement.is_partial()) {
+    *this = partial(placement.reduce_op());
+  }
 }
 
 Cell Cell::shard(int64_t dim) {

@@ -199,5 +199,18 @@ TEST(Layout, OfManyRanksAndElementsIsArithmetic) {
       largest.local_shape({(int64_t{1} << 40) - 1})[0], (int64_t{1} << 23) - 1);
 }
 
+TEST(Layout, TellsWhetherAllHoldEquallyMuch) {
+  const auto is_even = [](const char* text) {
+    return parse_layout(text).layout.is_even();
+  };
+  EXPECT_TRUE(is_even("[8, 3] S(0) R @ mesh(2, 4)"));
+  EXPECT_TRUE(is_even("[8] S(0) S(0) @ mesh(2, 4)"));
+  EXPECT_TRUE(is_even("[8] RS(0,[4,4]) @ mesh(2)"));
+  EXPECT_TRUE(is_even("[0] S(0) @ mesh(2)"));
+  EXPECT_FALSE(is_even("[8] RS(0,[3,5]) @ mesh(2)"));
+  EXPECT_FALSE(is_even("[6] S(0) S(0) @ mesh(2, 2)"));
+  EXPECT_FALSE(is_even("[8, 3] S(0) S(1) @ mesh(2, 2)"));
+}
+
 }  // namespace
 }  // namespace tessera

@@ -82,10 +82,37 @@ TEST(Placement, TellsItsKindAndFields) {
   EXPECT_EQ(Partial(ReduceOp::kMin).reduce_op(), ReduceOp::kMin);
 }
 
+TEST(Placement, AnswersWhatOthersNeedToKnow) {
+  const Placement strided = StridedShard(0, 2);
+  const Placement ragged = RaggedShard(0, {3, 0, 5});
+  EXPECT_TRUE(Shard(0).is_plain_shard());
+  EXPECT_FALSE(strided.is_plain_shard() || ragged.is_plain_shard());
+  EXPECT_TRUE(Shard(0).is_chunked() && strided.is_chunked());
+  EXPECT_FALSE(ragged.is_chunked() || Partial().is_chunked());
+  EXPECT_TRUE(Shard(0).is_contiguous() && ragged.is_contiguous());
+  EXPECT_FALSE(strided.is_contiguous() || Replicate().is_contiguous());
+  EXPECT_TRUE(Replicate().fits_any_size() && strided.fits_any_size());
+  EXPECT_FALSE(ragged.fits_any_size());
+  EXPECT_TRUE(ragged.depends_on_others());
+  EXPECT_TRUE(Shard(0).with_order(1).depends_on_others());
+  EXPECT_FALSE(Shard(0).depends_on_others() || Partial().depends_on_others());
+  EXPECT_EQ(ragged.begins(), (std::vector<int64_t>{0, 3, 3, 8}));
+  EXPECT_STREQ(to_string(strided.kind()), "strided_shard");
+}
+
+TEST(Placement, CountsANegativeDimFromTheEnd) {
+  EXPECT_EQ(Shard(-1).resolved(3), Shard(2));
+  EXPECT_EQ(StridedShard(-3, 2).resolved(3), StridedShard(0, 2));
+  EXPECT_EQ(Shard(1).resolved(3), Shard(1));
+  EXPECT_EQ(Shard(-4).resolved(3), Shard(-1));
+  EXPECT_EQ(Partial().resolved(3), Partial());
+}
+
 TEST(Placement, RefusesFieldsThatTheKindDoesNotHave) {
   EXPECT_VALUE_ERROR(Replicate().dim(), "dim: only a shard cuts");
   EXPECT_VALUE_ERROR(Partial().split_factor(), "got P(sum)");
   EXPECT_VALUE_ERROR(Shard(0).sizes(), "only a RaggedShard has lengths");
+  EXPECT_VALUE_ERROR(Shard(0).begins(), "begins: only a RaggedShard");
   EXPECT_VALUE_ERROR(Shard(0).reduce_op(), "only a Partial has one");
   EXPECT_VALUE_ERROR(Replicate().with_order(0), "only a shard has a turn");
   EXPECT_VALUE_ERROR(Partial().with_dim(0), "with_dim: only a shard");

@@ -1,5 +1,7 @@
 #include <tessera/plan/cost.h>
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 namespace tessera {
@@ -38,6 +40,36 @@ TEST(CostTest, AddsLatencyTransferAndCopy) {
   MachineModel model;
   model.copy_bandwidth = 4;
   EXPECT_DOUBLE_EQ(step_cost(model, {0.5, 2}, 3, 8, 4), 1.5 + 4 + 1);
+}
+
+TEST(CostTest, CountsTheMessagesOfRecordedCallsByTheirNames) {
+  EXPECT_EQ(message_count("send", 8), 1);
+  EXPECT_EQ(message_count("recv", 8), 1);
+  EXPECT_EQ(message_count("all_reduce", 8), 6);
+  EXPECT_EQ(message_count("broadcast", 8), 3);
+}
+
+// 1 s per message, 1 byte per second sent, 1000 written: digits tell them
+// apart.
+TEST(CostTest, PricesATransitionOfOneMeshDim) {
+  MachineModel model;
+  model.link = {100, 1};
+  model.links = {{7, 7}};
+  model.copy_bandwidth = 1000;
+  const auto cost = [&](const Placement& from, const Placement& to) {
+    return transition_cost(model, 1, 4, from, to, 8);
+  };
+  EXPECT_DOUBLE_EQ(cost(Shard(0), Replicate()), 200 + 6 + 0.008);
+  EXPECT_DOUBLE_EQ(cost(Shard(0), Shard(1)), 200 + 1.5 + 0.002);
+  EXPECT_DOUBLE_EQ(cost(Partial(), Replicate()), 400 + 12 + 0.008);
+  EXPECT_DOUBLE_EQ(cost(Partial(), Shard(1)), 200 + 6 + 0.002);
+  EXPECT_DOUBLE_EQ(cost(Replicate(), Shard(1)), 1e-9 + 0.002);
+  EXPECT_DOUBLE_EQ(cost(Replicate(), Partial()), 1e-9 + 0.008);
+  EXPECT_EQ(cost(Shard(1), Shard(1)), 0);
+  EXPECT_TRUE(std::isinf(cost(Shard(0), Partial())));
+  EXPECT_EQ(transition_cost(model, 1, 1, Shard(0), Partial(), 8), 1e-9);
+  EXPECT_EQ(
+      transition_cost(model, 0, 2, Shard(0), Replicate(), 14), 7 + 1 + 0.014);
 }
 
 }  // namespace

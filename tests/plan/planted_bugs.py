@@ -19,7 +19,6 @@ import sys
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PRIVATE = ROOT / "build" / "planted_bugs"
 NOT_COPIED = shutil.ignore_patterns(
     "build", "build-*", ".git", ".venv", ".cache", "__pycache__")
 
@@ -43,8 +42,8 @@ BUGS = [
         "      return 1 * doublings(ranks);"),
     Bug("gather_by_input", "an all_gather is priced by its small input",
         "src/plan/cost.cpp",
-        "const int64_t larger = std::max(before, after);",
-        "const int64_t larger = kind == StepKind::kAllGather ? before : std::max(before, after);"),
+        "return sent_of(kind, ranks, std::max(before, after));",
+        "return sent_of(kind, ranks, kind == StepKind::kAllGather ? before : std::max(before, after));"),
     Bug("fastest_link", "a group over two mesh dims has the best bandwidth of them",
         "src/plan/cost.cpp",
         "worst.bandwidth = std::min(",
@@ -71,16 +70,18 @@ BUGS = [
         "if (p.is_partial() && adds(p) && p != wanted && !adds(wanted) && m > other) {"),
     Bug("strided_as_plain", "the lengths of a strided cut are those of a plain one",
         "src/plan/search/states.cpp",
-        "Cut::chunks(parts, p.split_factor());",
-        "Cut::chunks(parts, 1);"),
+        "const Cut rule(placement(cuts, m), parts);",
+        "const Placement& p = placement(cuts, m);\n"
+        "    const Cut rule(p.fits_any_size() ? Shard(0) : p, parts);"),
     Bug("ragged_as_plain", "the lengths of a ragged cut are those of a plain one",
         "src/plan/search/states.cpp",
-        "        ragged ? Cut::ragged(begins) : Cut::chunks(",
-        "        ragged ? Cut::chunks(parts, 1) : Cut::chunks("),
+        "const Cut rule(placement(cuts, m), parts);",
+        "const Placement& p = placement(cuts, m);\n"
+        "    const Cut rule(p.fits_any_size() ? p : Shard(0), parts);"),
     Bug("ragged_anywhere", "a ragged cut is made where its lengths do not add up",
         "src/plan/search/states.cpp",
-        "if (!before.equal || before.largest != sum) {",
-        "if (before.largest != sum) {"),
+        "if (!before.equal || before.largest != p.begins().back()) {",
+        "if (before.largest != p.begins().back()) {"),
     Bug("narrow_search", "small meshes are searched as narrowly as large ones",
         "src/plan/search/states.cpp",
         "constexpr double kWideStates = 1500;",
@@ -90,7 +91,7 @@ BUGS = [
         "append_cuts(StepKind::kReduceScatter, bare, dims, 0, Append::kAll);",
         "append_cuts(StepKind::kReduceScatter, bare, dims, 1, Append::kAll);"),
     Bug("first_replica", "an exchange takes every copy from coordinate 0",
-        "src/plan/transfer/exchange.cpp",
+        "src/plan/transfer/exchange_senders.cpp",
         "    return *own;",
         "    return Coordinate(own->size(), 0);"),
     Bug("received_only", "an exchange is priced by what arrives, a busy sender is free",
@@ -159,9 +160,9 @@ def run(command, **options):
 class Copy:
     """A copy of the sources with a build folder of its own."""
 
-    def __init__(self):
-        self.tree = PRIVATE / "tree"
-        self.build = PRIVATE / "build"
+    def __init__(self, name):
+        self.tree = ROOT / "build" / name / "tree"
+        self.build = ROOT / "build" / name / "build"
         shutil.rmtree(self.tree, ignore_errors=True)
         shutil.copytree(ROOT, self.tree, ignore=NOT_COPIED, symlinks=True)
         if (ROOT / ".venv").exists():
@@ -169,11 +170,11 @@ class Copy:
         done = run(["cmake", "-S", self.tree, "-B", self.build, "-G", "Ninja",
                     "-DTESSERA_BUILD_CLI=OFF", "-DTESSERA_BUILD_EXAMPLES=OFF"])
         if done.returncode != 0:
-            sys.exit("planted_bugs: cmake failed\n" + done.stdout)
+            sys.exit(f"{name}: cmake failed\n" + done.stdout)
 
-    def compile(self):
+    def compile(self, *targets):
         jobs = os.environ.get("JOBS", str(os.cpu_count()))
-        return run(["ninja", "-C", self.build, "-j", jobs, "plan_test"])
+        return run(["ninja", "-C", self.build, "-j", jobs, *targets])
 
     def test(self):
         environment = {k: v for k, v in os.environ.items() if k != "TESSERA_LONG"}
@@ -200,7 +201,7 @@ def found_by(copy, bug):
     original = (ROOT / bug.file).read_text()
     copy.write(bug.file, original.replace(bug.old, bug.new))
     try:
-        built = copy.compile()
+        built = copy.compile("plan_test")
         if built.returncode != 0:
             print(f"{bug.name:22} DOES NOT COMPILE\n{built.stdout}")
             return ""
@@ -230,8 +231,8 @@ def main():
     if arguments.check:
         print(f"planted_bugs: {len(bugs)} bugs match")
         return 0
-    copy = Copy()
-    built = copy.compile()
+    copy = Copy("planted_bugs")
+    built = copy.compile("plan_test")
     tested = copy.test() if built.returncode == 0 else None
     if tested is None or tested.returncode != 0:
         print((tested or built).stdout)

@@ -67,6 +67,8 @@ class TESSERA_API Layout {
   }
   bool has_partial() const;
   bool is_replicated() const;
+  /// Tells whether all coordinates hold equally much of every tensor dim.
+  bool is_even() const;
 
   /// Returns the indices of one tensor dim held at a coordinate, in storage
   /// order, neighbours merged.
@@ -103,8 +105,7 @@ class TESSERA_API Layout {
   std::vector<int64_t> shape_;
   MeshShape mesh_;
   Placements placements_;
-  std::vector<std::vector<int64_t>> cuts_;    // per tensor dim
-  std::vector<std::vector<int64_t>> begins_;  // per mesh dim, where ragged
+  std::vector<std::vector<int64_t>> cuts_;  // per tensor dim
 };
 
 /// Returns the shape of the shard at a coordinate; see Layout::local_shape.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -45,12 +46,35 @@ class TESSERA_API Placement {
   /// Tells whether a tensor dim is cut, and it is `dim`.
   bool is_shard(int64_t dim) const { return is_shard() && dim_ == dim; }
 
+  /// Tells whether a tensor dim is cut into one ceil chunk per coordinate:
+  /// Shard, which rows of rules and specs of chunks can name.
+  bool is_plain_shard() const { return kind_ == Kind::kShard; }
+  /// Tells whether each of split_factor() pieces is cut into ceil chunks: Shard
+  /// or StridedShard. Tiles of XLA can say those.
+  bool is_chunked() const {
+    return kind_ == Kind::kShard || kind_ == Kind::kStridedShard;
+  }
+  /// Tells whether each coordinate holds one run, in the order of the
+  /// coordinates: Shard or RaggedShard.
+  bool is_contiguous() const {
+    return kind_ == Kind::kShard || kind_ == Kind::kRaggedShard;
+  }
+  /// Tells whether it suits a dim of any size. The lengths of a RaggedShard
+  /// must add up to what it cuts.
+  bool fits_any_size() const { return kind_ != Kind::kRaggedShard; }
+  /// Tells whether it may no longer fit once another cut of its tensor dim is
+  /// dropped: it has an order, or lengths.
+  bool depends_on_others() const { return order_ >= 0 || !fits_any_size(); }
+
   /// Returns the tensor dim that is cut; is_shard() only.
   int64_t dim() const;
   /// Returns the number of pieces that exist before this cut; 1 unless strided.
   int64_t split_factor() const;
   /// Returns the length per coordinate; kRaggedShard only.
   const std::vector<int64_t>& sizes() const;
+  /// Returns where the run of each coordinate begins, then where the last one
+  /// ends; kRaggedShard only. Example: [0, 3, 3, 8] for RS(0,[3,0,5]).
+  const std::vector<int64_t>& begins() const;
   /// Returns how the partial values combine; is_partial() only.
   ReduceOp reduce_op() const;
   /// Returns the order of this cut among those of its tensor dim, or -1 when
@@ -62,8 +86,18 @@ class TESSERA_API Placement {
   Placement with_order(int64_t order) const;
   /// Returns this cut on another tensor dim; negative dims stay negative.
   Placement with_dim(int64_t dim) const;
+  /// Returns this placement of a tensor with `ndim` dims: a negative dim is
+  /// counted from the end. It may still lie outside.
+  Placement resolved(int64_t ndim) const {
+    return is_shard() && dim_ < 0 ? with_dim(dim_ + ndim) : *this;
+  }
 
-  friend bool operator==(const Placement& a, const Placement& b) = default;
+  friend bool operator==(const Placement& a, const Placement& b) {
+    return a.kind_ == b.kind_ && a.reduce_op_ == b.reduce_op_ &&
+           a.dim_ == b.dim_ && a.split_factor_ == b.split_factor_ &&
+           a.order_ == b.order_ &&
+           (a.lengths_ == b.lengths_ || a.sizes() == b.sizes());
+  }
 
  private:
   friend Placement Shard(int64_t dim);
@@ -71,12 +105,17 @@ class TESSERA_API Placement {
   friend Placement StridedShard(int64_t dim, int64_t split_factor);
   friend Placement RaggedShard(int64_t dim, std::vector<int64_t> sizes);
 
+  struct Lengths {  // of a ragged shard
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> begins;
+  };
+
   Kind kind_ = Kind::kReplicate;
   ReduceOp reduce_op_ = ReduceOp::kSum;
   int64_t dim_ = 0;
   int64_t split_factor_ = 1;
   int64_t order_ = -1;
-  std::vector<int64_t> sizes_;
+  std::shared_ptr<const Lengths> lengths_;
 };
 
 /// One placement per mesh dim.
@@ -102,6 +141,9 @@ TESSERA_API Placement StridedShard(int64_t dim, int64_t split_factor);
 /// allowed, and the lengths must add up to the size of the dim.
 TESSERA_API Placement RaggedShard(int64_t dim, std::vector<int64_t> sizes);
 
+/// Prints the word for a kind: "replicate", "shard", "strided_shard",
+/// "ragged_shard", "partial".
+TESSERA_API const char* to_string(Placement::Kind kind);
 /// Prints one placement: "R", "S(0)", "SS(0,2)", "RS(0,[3,0,5])", "P(sum)".
 TESSERA_API std::string to_string(const Placement& placement);
 /// Prints placements separated by blanks: "S(0) R".

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include <tessera/export.h>
@@ -29,6 +30,8 @@ struct TESSERA_API MachineModel {
   /// Bytes per second that a rank writes in its own memory.
   double copy_bandwidth = 20e9;
 
+  /// Returns the link of one mesh dim.
+  const Link& of(int64_t mesh_dim) const;
   /// Returns the link of a group over several mesh dims: the largest latency
   /// and the smallest bandwidth of them.
   Link over(const std::vector<int64_t>& mesh_dims) const;
@@ -41,6 +44,9 @@ struct TESSERA_API MachineModel {
 /// one step per mesh dim. Example: 3 for an all_gather among 5, 6, 7 or 8
 /// ranks, 1 among 2.
 TESSERA_API int64_t message_count(StepKind kind, int64_t ranks);
+/// Returns the same for a recorded call by its name: one message for a "send"
+/// or "recv", else as for the step of that name, an exchange where none has it.
+TESSERA_API int64_t message_count(std::string_view call, int64_t ranks);
 
 /// Returns the elements that a rank sends in a collective among `ranks` ranks,
 /// from the sizes of the largest shard before and after it. With G the larger:
@@ -55,6 +61,16 @@ elements_sent(StepKind kind, int64_t ranks, int64_t before, int64_t after);
 TESSERA_API double step_cost(
     const MachineModel& model, const Link& link, int64_t messages,
     int64_t bytes, int64_t written);
+
+/// Returns the seconds in which one mesh dim goes from one placement to
+/// another, before there are layouts: `bytes` is what a rank holds of a tensor
+/// that this mesh dim does not cut, and cuts are taken for even. Nothing for
+/// equal ones, a nanosecond at least for what is local; infinity where no step
+/// leads there. Example: S(0) -> R of 8e6 bytes among 4 ranks costs two
+/// messages, 6e6 bytes sent and 8e6 written.
+TESSERA_API double transition_cost(
+    const MachineModel& model, int64_t mesh_dim, int64_t ranks,
+    const Placement& from, const Placement& to, double bytes);
 
 /// Returns the bytes that the rank at a coordinate of `step.before` moves: as
 /// elements_sent() says, for the shards of that coordinate; for an exchange

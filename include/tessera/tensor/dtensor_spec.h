@@ -29,6 +29,17 @@ class TESSERA_API DTensorSpec
       const DeviceMesh& mesh, const Placements& placements,
       const std::vector<int64_t>& shape, c10::ScalarType dtype);
 
+  /// Return this spec with one thing changed.
+  std::shared_ptr<const DTensorSpec> with_placements(
+      const Placements& placements) const;
+  std::shared_ptr<const DTensorSpec> with_dtype(c10::ScalarType dtype) const;
+  std::shared_ptr<const DTensorSpec> with_shape(
+      const std::vector<int64_t>& shape,
+      const std::vector<int64_t>& strides) const;
+  /// Returns the spec of a contiguous tensor of this shape on this mesh.
+  std::shared_ptr<const DTensorSpec> contiguous(
+      const Placements& placements, c10::ScalarType dtype) const;
+
   /// Returns how many specs exist in this process, for tests of growth.
   static size_t live_count();
 

@@ -52,27 +52,6 @@ at::Tensor view_of(
 
 }  // namespace
 
-int64_t StridedCopy::numel() const {
-  int64_t count = 1;
-  for (const int64_t size : sizes) {
-    count *= size;
-  }
-  return count;
-}
-
-bool StridedCopy::is_run() const {
-  return sizes.empty() ||
-         (sizes.size() == 1 && from_strides[0] == 1 && to_strides[0] == 1);
-}
-
-int64_t total_numel(const StridedCopies& copies) {
-  int64_t count = 0;
-  for (const StridedCopy& strided : copies) {
-    count += strided.numel();
-  }
-  return count;
-}
-
 void run_copies(
     const StridedCopies& copies, const at::Tensor& from, int64_t from_offset,
     const at::Tensor& to, int64_t to_offset) {

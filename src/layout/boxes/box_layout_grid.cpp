@@ -14,11 +14,11 @@
 
 #include "layout/arithmetic.h"
 #include "layout/boxes/device_kind.h"
+#include "layout/cut.h"
 
 namespace tessera {
 namespace {
 
-using detail::Runs;
 using detail::Tile;
 
 using TileList = std::vector<const Tile*>;
@@ -78,19 +78,6 @@ std::vector<int64_t> parts_between(
   return parts;
 }
 
-// Cuts a dim of `length` into `parts`; Shard where that is the ceil split.
-Placement cut_into(size_t dim, int64_t length, std::vector<int64_t> parts) {
-  const auto d = static_cast<int64_t>(dim);
-  const auto count = static_cast<int64_t>(parts.size());
-  for (int64_t c = 0; c < count; ++c) {
-    const Runs runs = cut_runs(Shard(d), length, count, c);
-    if (total_length(runs) != parts[static_cast<size_t>(c)]) {
-      return RaggedShard(d, std::move(parts));
-    }
-  }
-  return Shard(d);
-}
-
 // Tells whether every full tile is what the layout gives its rank.
 bool holds_alike(const Layout& layout, const TileList& full) {
   return std::all_of(full.begin(), full.end(), [&](const Tile* tile) {
@@ -106,8 +93,8 @@ std::optional<Layout> grid_layout(
   for (const CutDim& cut : dims) {
     const int64_t length = shape[cut.dim];
     counts.push_back(static_cast<int64_t>(cut.begins.size()));
-    placements.push_back(
-        cut_into(cut.dim, length, parts_between(cut.begins, length)));
+    placements.push_back(detail::shard_of_lengths(
+        static_cast<int64_t>(cut.dim), parts_between(cut.begins, length)));
   }
   if (detail::checked_product(counts) != static_cast<int64_t>(full.size())) {
     return std::nullopt;
@@ -180,7 +167,7 @@ std::optional<Layout> line_layout(
   const std::vector<int64_t> counts{static_cast<int64_t>(ranks.size())};
   Layout layout(
       shape, MeshShape::from_ranks(ranks, counts),
-      {cut_into(dim, shape[dim], parts)});
+      {detail::shard_of_lengths(static_cast<int64_t>(dim), parts)});
   return holds_alike(layout, full) ? std::optional(layout) : std::nullopt;
 }
 
@@ -194,7 +181,7 @@ std::optional<Layout> line_with_empty(
   TileList order = full;
   order.insert(order.end(), empty.begin(), empty.end());
   auto followed = line_layout(shape, dim, order, full);
-  if (followed && followed->placements()[0].kind() == Placement::Kind::kShard) {
+  if (followed && followed->placements()[0].is_plain_shard()) {
     return followed;
   }
   const auto placed = order_by_offset(tiles, dim, shape[dim]);

@@ -26,7 +26,7 @@ class AxesOfLayout {
       } else if (p.is_replicate()) {
         axes.replicated.push_back(m);
       } else {
-        check_not_ragged(m);
+        check_chunked(m);
       }
     }
     for (size_t d = 0; d < layout_.shape().size(); ++d) {
@@ -70,12 +70,11 @@ class AxesOfLayout {
             : "; reduce first");
   }
 
-  void check_not_ragged(int64_t m) const {
+  void check_chunked(int64_t m) const {
     TORCH_CHECK_VALUE(
-        at(m).kind() != Placement::Kind::kRaggedShard, text(),
-        ": XLA cuts into equal tiles only; got ", at(m), " for mesh dim ", m,
-        " and tensor dim ", at(m).dim(), "; redistribute to S(", at(m).dim(),
-        ") first");
+        at(m).is_chunked(), text(), ": XLA cuts into equal tiles only; got ",
+        at(m), " for mesh dim ", m, " and tensor dim ", at(m).dim(),
+        "; redistribute to S(", at(m).dim(), ") first");
   }
 
   bool is_strided(int64_t m) const {

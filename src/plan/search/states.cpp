@@ -142,13 +142,9 @@ std::optional<State> States::cut(State s, int64_t m, uint8_t cut) const {
   for (int64_t other = 0; other < mesh_dims_; ++other) {
     order += byte(present, other) != 0 ? 1 : 0;
   }
-  if (p.kind() == Placement::Kind::kRaggedShard) {
-    int64_t sum = 0;
-    for (const int64_t size : p.sizes()) {
-      sum += size;
-    }
+  if (!p.fits_any_size()) {
     const Lengths& before = lengths(present, p.dim());
-    if (!before.equal || before.largest != sum) {
+    if (!before.equal || before.largest != p.begins().back()) {
       return std::nullopt;
     }
   }
@@ -212,13 +208,8 @@ States::Lengths States::measure(State cuts, int64_t tensor_dim) const {
     if (m < 0) {
       break;
     }
-    const Placement& p = placement(cuts, m);
-    const bool ragged = p.kind() == Placement::Kind::kRaggedShard;
-    const auto begins =
-        ragged ? ragged_begins(p.sizes()) : std::vector<int64_t>();
     const int64_t parts = sizes_[static_cast<size_t>(m)];
-    const Cut rule =
-        ragged ? Cut::ragged(begins) : Cut::chunks(parts, p.split_factor());
+    const Cut rule(placement(cuts, m), parts);
     std::set<int64_t> shorter;
     for (const int64_t length : lengths) {
       for (int64_t r = 0; r < parts; ++r) {

@@ -5,14 +5,14 @@
 #include <c10/util/Exception.h>
 
 #include "layout/arithmetic.h"
+#include "plan/transfer/exchange_senders.h"
 
 namespace tessera {
 namespace {
 
+using detail::Coordinate;
 using detail::Run;
 using detail::Runs;
-
-using Coordinate = std::vector<int64_t>;
 
 int64_t overlap(const Runs& a, const Runs& b) {
   int64_t sum = 0;
@@ -80,55 +80,6 @@ struct DimOverlap {
   std::vector<int64_t> shared;
 };
 
-// The coordinate of the source mesh that rank `to` receives from, but for the
-// mesh dims that cut: those are told by the element.
-Coordinate nearest_copy(
-    const Layout& source, const Layout& target, int64_t to) {
-  if (auto own = source.mesh().coordinate_of(to)) {
-    return *own;
-  }
-  const Coordinate coordinate = *target.mesh().coordinate_of(to);
-  int64_t k = 0;
-  for (size_t m = 0; m < coordinate.size(); ++m) {
-    k = k * target.mesh().size(static_cast<int64_t>(m)) + coordinate[m];
-  }
-  Coordinate copy(source.placements().size(), 0);
-  for (size_t m = copy.size(); m-- > 0;) {
-    if (!source.placements()[m].is_shard()) {
-      const int64_t size = source.mesh().size(static_cast<int64_t>(m));
-      copy[m] = k % size;
-      k /= size;
-    }
-  }
-  return copy;
-}
-
-// Mesh dims of the source that cut, and their sizes.
-struct SourceCuts {
-  explicit SourceCuts(const Layout& source) {
-    for (size_t m = 0; m < source.placements().size(); ++m) {
-      if (source.placements()[m].is_shard()) {
-        dims.push_back(m);
-        sizes.push_back(source.mesh().size(static_cast<int64_t>(m)));
-      }
-    }
-  }
-  void set(Coordinate& coordinate, const Coordinate& own) const {
-    for (size_t i = 0; i < dims.size(); ++i) {
-      coordinate[dims[i]] = own[i];
-    }
-  }
-  // Tells whether two coordinates agree in the mesh dims that do not cut.
-  bool equal_beside(Coordinate a, const Coordinate& b) const {
-    for (const size_t m : dims) {
-      a[m] = b[m];
-    }
-    return a == b;
-  }
-  std::vector<size_t> dims;
-  Coordinate sizes;
-};
-
 void check(const char* call, const Layout& source, const Layout& target) {
   TORCH_CHECK_VALUE(
       source.shape() == target.shape(), call,
@@ -152,7 +103,7 @@ int64_t exchange_elements(const Layout& source, const Layout& target) {
   for (size_t d = 0; d < source.shape().size(); ++d) {
     dims.emplace_back(source, target, static_cast<int64_t>(d));
   }
-  const SourceCuts cuts(source);
+  const detail::Senders senders(source, target);
   const auto from_ranks = source.mesh().ranks();
   std::vector<int64_t> sent(from_ranks.size(), 0);
   int64_t most = 0;
@@ -162,11 +113,8 @@ int64_t exchange_elements(const Layout& source, const Layout& target) {
     for (const DimOverlap& dim : dims) {
       wanted.push_back(dim.target.number(coordinate));
     }
-    Coordinate from = nearest_copy(source, target, to);
-    Coordinate own(cuts.dims.size(), 0);
     int64_t received = 0;
-    do {
-      cuts.set(from, own);
+    senders.for_each(to, [&](const Coordinate& from) {
       int64_t count = 1;
       for (size_t d = 0; d < dims.size() && count > 0; ++d) {
         count *= dims[d].at(dims[d].source.number(from), wanted[d]);
@@ -180,7 +128,7 @@ int64_t exchange_elements(const Layout& source, const Layout& target) {
         received += count;
         sent[static_cast<size_t>(position)] += count;
       }
-    } while (detail::next_row_major(own, cuts.sizes));
+    });
     most = std::max(most, received);
   }
   return std::max(most, *std::max_element(sent.begin(), sent.end()));
@@ -202,22 +150,18 @@ int64_t exchange_elements_on(
     }
     return count;
   };
-  const SourceCuts cuts(source);
+  const detail::Senders senders(source, target);
   const auto own = source.mesh().coordinate_of(rank);
   const auto coordinate = target.mesh().coordinate_of(rank);
   int64_t received = 0;
   if (coordinate) {
-    Coordinate from = nearest_copy(source, target, rank);
-    Coordinate parts(cuts.dims.size(), 0);
-    do {
-      cuts.set(from, parts);
+    senders.for_each(rank, [&](const Coordinate& from) {
       received += from == own ? 0 : shared(from, *coordinate);
-    } while (detail::next_row_major(parts, cuts.sizes));
+    });
   }
   int64_t sent = 0;
   for (const int64_t to : target.mesh().ranks()) {
-    if (own && to != rank &&
-        cuts.equal_beside(*own, nearest_copy(source, target, to))) {
+    if (own && to != rank && senders.includes(*own, to)) {
       sent += shared(*own, *target.mesh().coordinate_of(to));
     }
   }
@@ -231,7 +175,7 @@ std::vector<Transfer> exchange_transfers(
       source.mesh().coordinate_of(rank) || target.mesh().coordinate_of(rank),
       "exchange_transfers: the rank must be in one of the meshes; got ", rank,
       " for ", source.mesh(), " and ", target.mesh());
-  const SourceCuts cuts(source);
+  const detail::Senders senders(source, target);
   std::vector<Transfer> result;
   const auto add = [&](int64_t from, const std::vector<Box>& held, int64_t to) {
     for (const Box& wanted : target.boxes(*target.mesh().coordinate_of(to))) {
@@ -247,18 +191,13 @@ std::vector<Transfer> exchange_transfers(
   auto receivers = target.mesh().ranks();
   std::sort(receivers.begin(), receivers.end());
   for (const int64_t to : receivers) {
-    Coordinate from = nearest_copy(source, target, to);
-    if (to != rank) {
-      if (!my_boxes.empty() && cuts.equal_beside(*mine, from)) {
-        add(rank, my_boxes, to);
-      }
-      continue;
+    if (to == rank) {
+      senders.for_each(to, [&](const Coordinate& from) {
+        add(source.mesh().rank_at(from), source.boxes(from), to);
+      });
+    } else if (!my_boxes.empty() && senders.includes(*mine, to)) {
+      add(rank, my_boxes, to);
     }
-    Coordinate own(cuts.dims.size(), 0);
-    do {
-      cuts.set(from, own);
-      add(source.mesh().rank_at(from), source.boxes(from), to);
-    } while (detail::next_row_major(own, cuts.sizes));
   }
   return result;
 }

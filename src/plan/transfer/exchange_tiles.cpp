@@ -31,32 +31,50 @@ int64_t shared_numel(const Box& a, const Box& b) {
   return count;
 }
 
-// Tiles sorted by begin along the dim in which they begin at the most places.
-// Beside each stands the farthest end up to there: it never falls, so tiles
+std::vector<const Box*> boxes_of(const std::vector<Box>& boxes) {
+  std::vector<const Box*> result;
+  for (const Box& box : boxes) {
+    result.push_back(&box);
+  }
+  return result;
+}
+
+std::vector<const Box*> boxes_of(const BoxLayout& layout) {
+  std::vector<const Box*> result;
+  for (const Tile& tile : layout.tiles()) {
+    result.push_back(&tile.box);
+  }
+  return result;
+}
+
+// Boxes sorted by begin along the dim in which they begin at the most places.
+// Beside each stands the farthest end up to there: it never falls, so boxes
 // that meet a run are found between two binary searches.
-class TileIndex {
+class BoxIndex {
  public:
-  explicit TileIndex(const BoxLayout& layout) : tiles_(layout.tiles()) {
-    for (size_t i = 0; i < tiles_.size(); ++i) {
-      if (!tiles_[i].box.empty()) {
+  // The boxes, or the layout, must outlive the index.
+  template <class Boxes>
+  explicit BoxIndex(const Boxes& boxes) : boxes_(boxes_of(boxes)) {
+    for (size_t i = 0; i < boxes_.size(); ++i) {
+      if (!boxes_[i]->empty()) {
         order_.push_back(i);
       }
     }
-    dim_ = busiest_dim(layout.shape().size());
+    dim_ = busiest_dim();
     if (dim_) {
       std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
         return begin(a) < begin(b);
       });
     }
     for (const size_t i : order_) {
-      const int64_t end = dim_ ? end_of(tiles_[i].box, *dim_) : 0;
+      const int64_t end = dim_ ? end_of(*boxes_[i], *dim_) : 0;
       farthest_.push_back(
           farthest_.empty() ? end : std::max(farthest_.back(), end));
     }
   }
 
-  /// Calls f(position, elements) for the tiles that share elements with `box`
-  /// until it returns false; tells whether it never did.
+  // Calls f(position, elements) for the boxes that share elements with `box`
+  // until it returns false; tells whether it never did.
   template <class F>
   bool for_each(const Box& box, const F& f) const {
     for (size_t k = first(box); k < order_.size(); ++k) {
@@ -64,7 +82,7 @@ class TileIndex {
       if (dim_ && begin(i) >= end_of(box, *dim_)) {
         return true;
       }
-      const int64_t shared = shared_numel(tiles_[i].box, box);
+      const int64_t shared = shared_numel(*boxes_[i], box);
       if (shared > 0 && !f(i, shared)) {
         return false;
       }
@@ -73,15 +91,16 @@ class TileIndex {
   }
 
  private:
-  int64_t begin(size_t i) const { return tiles_[i].box.offsets[*dim_]; }
+  int64_t begin(size_t i) const { return boxes_[i]->offsets[*dim_]; }
 
-  std::optional<size_t> busiest_dim(size_t ndim) const {
+  std::optional<size_t> busiest_dim() const {
     std::optional<size_t> result;
     size_t most = 0;
+    const size_t ndim = boxes_.empty() ? 0 : boxes_[0]->sizes.size();
     for (size_t d = 0; d < ndim; ++d) {
       std::set<int64_t> begins;
       for (const size_t i : order_) {
-        begins.insert(tiles_[i].box.offsets[d]);
+        begins.insert(boxes_[i]->offsets[d]);
       }
       if (begins.size() > most) {
         most = begins.size();
@@ -101,7 +120,7 @@ class TileIndex {
     return static_cast<size_t>(at - farthest_.begin());
   }
 
-  const std::vector<Tile>& tiles_;
+  std::vector<const Box*> boxes_;
   std::optional<size_t> dim_;
   std::vector<size_t> order_;
   std::vector<int64_t> farthest_;
@@ -126,10 +145,27 @@ struct Traffic {
 
 namespace detail::inline plan_layer {
 
-std::vector<TilePair> tile_pairs(
+std::vector<BoxPair> box_pairs(
+    const std::vector<Box>& source, const std::vector<Box>& target) {
+  const BoxIndex held(source);
+  std::vector<BoxPair> pairs;
+  for (size_t t = 0; t < target.size(); ++t) {
+    const size_t first = pairs.size();
+    held.for_each(target[t], [&](size_t s, int64_t) {
+      pairs.push_back({s, t});
+      return true;
+    });
+    std::sort(
+        pairs.begin() + static_cast<int64_t>(first), pairs.end(),
+        [](const BoxPair& a, const BoxPair& b) { return a.source < b.source; });
+  }
+  return pairs;
+}
+
+std::vector<BoxPair> tile_pairs(
     const BoxLayout& source, const BoxLayout& target, int64_t rank) {
-  std::vector<TilePair> pairs;
-  const TileIndex held(source);
+  std::vector<BoxPair> pairs;
+  const BoxIndex held(source);
   for (size_t t = 0; t < target.tiles().size(); ++t) {
     if (target.tiles()[t].rank == rank) {
       held.for_each(target.tiles()[t].box, [&](size_t s, int64_t) {
@@ -138,7 +174,7 @@ std::vector<TilePair> tile_pairs(
       });
     }
   }
-  const TileIndex wanted(target);
+  const BoxIndex wanted(target);
   for (size_t s = 0; s < source.tiles().size(); ++s) {
     if (source.tiles()[s].rank == rank) {
       wanted.for_each(source.tiles()[s].box, [&](size_t t, int64_t) {
@@ -149,14 +185,14 @@ std::vector<TilePair> tile_pairs(
       });
     }
   }
-  const auto key = [&](const TilePair& pair) {
+  const auto key = [&](const BoxPair& pair) {
     return std::tuple(
         target.tiles()[pair.target].rank, source.tiles()[pair.source].rank,
         pair.target, pair.source);
   };
   std::sort(
       pairs.begin(), pairs.end(),
-      [&](const TilePair& a, const TilePair& b) { return key(a) < key(b); });
+      [&](const BoxPair& a, const BoxPair& b) { return key(a) < key(b); });
   return pairs;
 }
 
@@ -176,7 +212,7 @@ std::vector<Transfer> exchange_transfers(
 
 int64_t exchange_elements(const BoxLayout& source, const BoxLayout& target) {
   check("exchange_elements", source, target);
-  const TileIndex held(source);
+  const BoxIndex held(source);
   std::unordered_map<int64_t, Traffic> traffic;
   std::vector<Traffic*> senders;
   for (const Tile& tile : source.tiles()) {
@@ -216,7 +252,7 @@ int64_t exchange_elements_on(
 
 bool stays_in_place(const BoxLayout& source, const BoxLayout& target) {
   check("stays_in_place", source, target);
-  const TileIndex held(source);
+  const BoxIndex held(source);
   return std::all_of(
       target.tiles().begin(), target.tiles().end(), [&](const Tile& tile) {
         return held.for_each(tile.box, [&](size_t s, int64_t) {

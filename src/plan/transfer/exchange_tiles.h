@@ -1,4 +1,4 @@
-// Which tiles of two tilings share elements, by their numbers.
+// Which boxes of two lists share elements, by their numbers.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,22 @@
 
 namespace tessera::detail::inline plan_layer {
 
-/// Positions of two tiles that share an element.
-struct TilePair {
+/// Positions of two boxes that share an element.
+struct BoxPair {
   size_t source;
   size_t target;
+  friend bool operator==(const BoxPair&, const BoxPair&) = default;
 };
 
-/// Returns the pairs of which `rank` holds one tile or both, in the order of
-/// exchange_transfers().
-std::vector<TilePair> tile_pairs(
+/// Returns the boxes of two lists that share elements, by target, then by
+/// source. Boxes of one list may overlap, and need not cover anything: saved
+/// boxes and those that are wanted of them.
+std::vector<BoxPair> box_pairs(
+    const std::vector<Box>& source, const std::vector<Box>& target);
+
+/// Returns the pairs of tiles of which `rank` holds one or both, in the order
+/// of exchange_transfers().
+std::vector<BoxPair> tile_pairs(
     const BoxLayout& source, const BoxLayout& target, int64_t rank);
 
 }  // namespace tessera::detail::inline plan_layer

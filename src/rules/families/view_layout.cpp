@@ -62,8 +62,7 @@ void ViewMaker::drop(int64_t mesh_dim) {
     const auto& others = cuts_[static_cast<size_t>(p.dim())];
     const bool depends =
         std::any_of(others.begin(), others.end(), [&](int64_t m) {
-          const Placement& q = placements_[static_cast<size_t>(m)];
-          return q.order() >= 0 || q.kind() == Placement::Kind::kRaggedShard;
+          return placements_[static_cast<size_t>(m)].depends_on_others();
         });
     if (depends) {
       drop_shards(p.dim());

@@ -16,6 +16,7 @@
 
 #include <base/text.h>
 #include <c10/util/Exception.h>
+#include <layout/cut.h>
 #include <rules/families/view_layout.h>
 
 namespace tessera::detail::inline rules_layer {
@@ -84,8 +85,13 @@ struct DimSplit {
   Placement placement;
 };
 
-bool is_ragged(const Placement& p) {
-  return p.kind() == Placement::Kind::kRaggedShard;
+// The lengths that a cut leaves of its dim, per coordinate.
+Sizes lengths_after(int64_t length, const DimSplit& split) {
+  Sizes lengths;
+  for (int64_t r = 0; r < split.parts; ++r) {
+    lengths.push_back(Cut(split.placement, split.parts).part_length(length, r));
+  }
+  return lengths;
 }
 
 // What a cut chooses of the elements of a tensor that is not empty.
@@ -95,8 +101,8 @@ Choice choice_of(const Sizes& shape, const DimSplit& split) {
   const int64_t inner = product(c10::IntArrayRef(shape).slice(d + 1));
   Choice choice;
   choice.repeats = product(c10::IntArrayRef(shape).slice(0, d));
-  if (is_ragged(p)) {
-    choice.parts = p.sizes();
+  if (!p.is_chunked()) {
+    choice.parts = lengths_after(shape[d], split);
     for (int64_t& length : choice.parts) {
       length *= inner;
     }
@@ -110,24 +116,6 @@ Choice choice_of(const Sizes& shape, const DimSplit& split) {
   }
   normalise(choice, product(shape));
   return choice;
-}
-
-// The lengths that a cut leaves of its dim, per coordinate.
-Sizes lengths_after(int64_t length, const DimSplit& split) {
-  const Placement& p = split.placement;
-  if (is_ragged(p)) {
-    return p.sizes();
-  }
-  if (length == 0) {
-    return Sizes(static_cast<size_t>(split.parts), 0);
-  }
-  const int64_t piece = ceil_div(length, p.split_factor());
-  Sizes lengths = chunk_lengths(piece, split.parts, length / piece);
-  const Sizes rest = chunk_lengths(length % piece, split.parts, 1);
-  for (size_t r = 0; r < lengths.size(); ++r) {
-    lengths[r] += rest[r];
-  }
-  return lengths;
 }
 
 // The shapes that a shard of the operand and one of the result have at some
@@ -149,6 +137,9 @@ class Reshape {
   /// Makes one more cut of the operand; returns the cut of the result that does
   /// the same, or nothing.
   std::optional<Placement> land(const DimSplit& split) {
+    if (!split.placement.is_chunked() && !split.placement.is_contiguous()) {
+      return std::nullopt;  // no Choice says which positions those are
+    }
     for (const Placement& candidate : candidates(split)) {
       const DimSplit landed{split.mesh_dim, split.parts, candidate};
       if (chooses_alike(split, landed) && advance(split, landed)) {
@@ -192,7 +183,7 @@ class Reshape {
     for (size_t d = 0; d < result.size(); outer *= result[d++]) {
       const auto dim = static_cast<int64_t>(d);
       if (!choice.rest.empty()) {
-        if (outer == choice.repeats && !is_ragged(own)) {
+        if (outer == choice.repeats && own.is_chunked()) {
           found.push_back(StridedShard(dim, own.split_factor()));
         }
         continue;
@@ -225,9 +216,7 @@ class Reshape {
   }
   // Ragged lengths must do so at every coordinate of the cuts before.
   static bool adds_up(const Placement& p, int64_t length) {
-    return !is_ragged(p) ||
-           std::accumulate(p.sizes().begin(), p.sizes().end(), int64_t{0}) ==
-               length;
+    return p.fits_any_size() || p.begins().back() == length;
   }
 
   bool advance(const DimSplit& split, const DimSplit& landed) {

@@ -6,6 +6,7 @@
 
 #include <base/text.h>
 #include <c10/util/Exception.h>
+#include <layout/cut.h>
 #include <rules/families/view_layout.h>
 
 namespace tessera::detail::inline rules_layer {
@@ -28,21 +29,6 @@ int64_t count_below(const Range& range, int64_t end) {
   return std::min(count_steps(end - range.begin, range.step), range.count);
 }
 
-Placement ragged_or_plain(int64_t dim, std::vector<int64_t> lengths) {
-  int64_t total = 0;
-  for (const int64_t length : lengths) {
-    total += length;
-  }
-  const auto parts = static_cast<int64_t>(lengths.size());
-  for (int64_t r = 0; r < parts; ++r) {
-    if (total_length(cut_runs(Shard(dim), total, parts, r)) !=
-        lengths[static_cast<size_t>(r)]) {
-      return RaggedShard(dim, std::move(lengths));
-    }
-  }
-  return Shard(dim);
-}
-
 // The only cut of a dim, as it takes part in a range.
 class RangeSplit {
  public:
@@ -58,16 +44,17 @@ class RangeSplit {
 
   /// Returns how the range is cut, or nothing where that cannot be said.
   std::optional<Placement> of(const Range& range) const {
-    if (placement_.kind() != Placement::Kind::kStridedShard) {
+    if (placement_.is_contiguous()) {
       std::vector<int64_t> lengths;
       for (int64_t r = 0; r < parts_; ++r) {
         lengths.push_back(local(range, r).count);
       }
-      return ragged_or_plain(dim_, std::move(lengths));
+      return shard_of_lengths(dim_, std::move(lengths));
     }
     // Whole pieces of a strided cut.
     const int64_t factor = placement_.split_factor();
-    if (range.step != 1 || size_ % factor != 0 || size_ == 0) {
+    if (!placement_.is_chunked() || range.step != 1 || size_ % factor != 0 ||
+        size_ == 0) {
       return std::nullopt;
     }
     const int64_t piece = size_ / factor;

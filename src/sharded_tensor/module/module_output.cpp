@@ -100,8 +100,7 @@ namespace {
 // The dim that is cut into chunks of size 1, where there is one.
 std::optional<int64_t> dim_of_ones(const Layout& layout) {
   const Placement& placement = layout.placements().at(0);
-  if (layout.mesh().ndim() != 1 ||
-      placement.kind() != Placement::Kind::kShard) {
+  if (layout.mesh().ndim() != 1 || !placement.is_plain_shard()) {
     return std::nullopt;
   }
   const int64_t dim = placement.dim();

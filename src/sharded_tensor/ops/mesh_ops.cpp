@@ -19,8 +19,7 @@ namespace {
 
 // The same placement for a dim of another size.
 Placement sharded_again(const Placement& p, int64_t dim) {
-  return p.kind() == Placement::Kind::kRaggedShard ? tessera::Shard(dim)
-                                                   : p.with_dim(dim);
+  return p.fits_any_size() ? p.with_dim(dim) : tessera::Shard(dim);
 }
 
 std::optional<at::Tensor> optional_tensor(const c10::IValue& value) {

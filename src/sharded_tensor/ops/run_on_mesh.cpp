@@ -148,7 +148,7 @@ ShardedTensor resharded_like(
   const auto* chunks =
       dynamic_cast<const ChunkShardingSpec*>(&like.sharding_spec());
   if (chunks == nullptr || placements.size() != 1 ||
-      placements[0].kind() != Placement::Kind::kShard) {
+      !placements[0].is_plain_shard()) {
     return from_dtensor(moved, like.process_group());
   }
   auto state = make_state(

@@ -61,8 +61,7 @@ std::vector<LocalBox> local_boxes(
 ShardingSpecPtr spec_of_layout(
     const Layout& layout, const std::map<int64_t, c10::Device>& devices) {
   const auto& mesh = layout.mesh();
-  if (mesh.ndim() == 1 &&
-      layout.placements()[0].kind() == Placement::Kind::kShard) {
+  if (mesh.ndim() == 1 && layout.placements()[0].is_plain_shard()) {
     std::vector<RemoteDevice> placements;
     for (const int64_t rank : mesh.ranks()) {
       placements.emplace_back(rank, devices.at(rank));

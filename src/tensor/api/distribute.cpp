@@ -1,3 +1,4 @@
+#include <tensor/state/describe_call.h>
 #include <tessera/tensor/dtensor.h>
 
 #include <iostream>
@@ -27,21 +28,18 @@ using detail::spec_of;
 
 namespace {
 
-std::string where(const char* call, const DeviceMesh& mesh) {
-  return std::string(call) + " on " + to_string(mesh) + ", rank " +
-         std::to_string(mesh.world().rank());
-}
-
 void check_distributable(
     const char* call, const at::Tensor& tensor, const DeviceMesh& mesh) {
   TORCH_CHECK_VALUE(
-      tensor.defined(), where(call, mesh), ": the tensor is undefined");
+      tensor.defined(), detail::describe_call(call, mesh),
+      ": the tensor is undefined");
   TORCH_CHECK_NOT_IMPLEMENTED(
-      tensor.layout() == at::kStrided, where(call, mesh),
+      tensor.layout() == at::kStrided, detail::describe_call(call, mesh),
       ": only strided tensors can be sharded; got layout ", tensor.layout(),
       "; call to_dense() first");
   TORCH_CHECK_VALUE(
-      tensor.is_leaf() || !tensor.requires_grad(), where(call, mesh),
+      tensor.is_leaf() || !tensor.requires_grad(),
+      detail::describe_call(call, mesh),
       ": the tensor must be a leaf, since its history stays on one rank; "
       "detach() it, or use from_local()");
   if (!tensor.is_meta()) {
@@ -86,7 +84,7 @@ void check_existing_gradient(const at::Tensor& tensor, const DeviceMesh& mesh) {
     check_distributable("make_dtensor_ of the gradient", gradient, mesh);
     TORCH_CHECK_VALUE(
         !gradient.is_view() && !gradient.is_inference(),
-        where("make_dtensor_", mesh),
+        detail::describe_call("make_dtensor_", mesh),
         ": the gradient is a view or an inference tensor, which cannot change "
         "in place; clone() it into mutable_grad(), or reset() it, first");
   }
@@ -100,7 +98,7 @@ void check_source(const DTensorSpec& spec, const DistributeOptions& options) {
     TORCH_CHECK_VALUE(
         *options.src_data_rank >= 0 &&
             *options.src_data_rank < spec.mesh().size(m),
-        where("distribute_tensor", spec.mesh()),
+        detail::describe_call("distribute_tensor", spec.mesh()),
         ": src_data_rank must be a coordinate of every mesh dim; got ",
         *options.src_data_rank, " for mesh dim ", m, " of size ",
         spec.mesh().size(m));
@@ -153,7 +151,8 @@ at::Tensor distribute_tensor(
   check_distributable("distribute_tensor", tensor, mesh);
   if (is_sharded(tensor)) {
     TORCH_CHECK_VALUE(
-        has_layout(tensor, mesh, placements), where("distribute_tensor", mesh),
+        has_layout(tensor, mesh, placements),
+        detail::describe_call("distribute_tensor", mesh),
         ": the tensor is sharded already; got ", to_string(spec_of(tensor)),
         ", wanted ", to_string(placements), "; use redistribute()");
     return tensor;
@@ -185,7 +184,8 @@ class Conversion {
     std::lock_guard<std::mutex> lock(mutex());
     auto [it, fresh] = under_way().try_emplace(impl_, mesh.world().rank());
     TORCH_CHECK_VALUE(
-        fresh, where("make_dtensor_", mesh), ": rank ", it->second,
+        fresh, detail::describe_call("make_dtensor_", mesh), ": rank ",
+        it->second,
         " converts the same tensor object; every rank needs tensors and "
         "modules of its own");
   }
@@ -219,22 +219,22 @@ void check_in_place(
   if (is_sharded(tensor)) {
     TORCH_CHECK_VALUE(
         device_mesh(tensor).world().rank() == mesh.world().rank(),
-        where(call, mesh), ": the tensor belongs to rank ",
+        detail::describe_call(call, mesh), ": the tensor belongs to rank ",
         device_mesh(tensor).world().rank(),
         "; every rank needs tensors and modules of its own");
     TORCH_CHECK_VALUE(
-        has_layout(tensor, mesh, placements), where(call, mesh),
+        has_layout(tensor, mesh, placements), detail::describe_call(call, mesh),
         ": the tensor has another layout already; got ",
         to_string(spec_of(tensor)), ", wanted ", to_string(placements),
         "; redistribute() makes a new tensor");
     return;
   }
   TORCH_CHECK_VALUE(
-      !tensor.is_inference(), where(call, mesh),
+      !tensor.is_inference(), detail::describe_call(call, mesh),
       ": an inference tensor cannot change in place; clone() it outside of "
       "InferenceMode");
   TORCH_CHECK_VALUE(
-      !tensor.is_view(), where(call, mesh),
+      !tensor.is_view(), detail::describe_call(call, mesh),
       ": the tensor is a view, and its base would stay plain; convert the "
       "base, or distribute_tensor() a copy");
   check_existing_gradient(tensor, mesh);

@@ -1,3 +1,4 @@
+#include <tensor/state/describe_call.h>
 #include <tessera/tensor/factories.h>
 
 #include <ATen/ops/arange.h>
@@ -51,8 +52,8 @@ at::MemoryFormat format_of(
                         : format == at::MemoryFormat::ChannelsLast3d ? 5
                                                                      : 0;
   TORCH_CHECK_VALUE(
-      wanted == 0 || sizes.size() == wanted, "empty on ", to_string(mesh),
-      ", rank ", mesh.world().rank(), ": a tensor in format ", format,
+      wanted == 0 || sizes.size() == wanted,
+      detail::describe_call("empty", mesh), ": a tensor in format ", format,
       " must have ", wanted, " dims; got shape ", sizes);
   return format;
 }
@@ -103,8 +104,8 @@ void check_floating(
     const at::TensorOptions& options) {
   const c10::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
   TORCH_CHECK_VALUE(
-      c10::isFloatingType(dtype) || c10::isComplexType(dtype), call, " on ",
-      to_string(mesh), ", rank ", mesh.world().rank(),
+      c10::isFloatingType(dtype) || c10::isComplexType(dtype),
+      detail::describe_call(call, mesh),
       ": the dtype must be floating point or complex; got ", dtype_name(dtype),
       "; use randint() for integers");
 }
@@ -202,9 +203,8 @@ at::Tensor randint(
     int64_t low, int64_t high, at::IntArrayRef sizes, const DeviceMesh& mesh,
     const Placements& placements, at::TensorOptions options) {
   TORCH_CHECK_VALUE(
-      low < high, "randint on ", to_string(mesh), ", rank ",
-      mesh.world().rank(), ": the range must not be empty; got [", low, ", ",
-      high, ")");
+      low < high, detail::describe_call("randint", mesh),
+      ": the range must not be empty; got [", low, ", ", high, ")");
   if (!options.has_dtype()) {
     options = options.dtype(at::kLong);
   }
@@ -219,7 +219,7 @@ at::Tensor randperm(
     int64_t n, const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
   TORCH_CHECK_VALUE(
-      n >= 0, "randperm on ", to_string(mesh), ", rank ", mesh.world().rank(),
+      n >= 0, detail::describe_call("randperm", mesh),
       ": n must not be negative; got ", n);
   if (!options.has_dtype()) {
     options = options.dtype(at::kLong);

@@ -19,6 +19,7 @@
 #include <tensor/move/plan_cache.h>
 #include <tensor/move/redistribute_shard.h>
 #include <tensor/move/view_copies.h>
+#include <tensor/state/describe_call.h>
 #include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 #include <tensor/state/torch_compat.h>
@@ -145,11 +146,6 @@ struct RedistributeBackward final : torch::autograd::Node {
   std::string name;  // as a cause
 };
 
-std::string where(const char* call, const DeviceMesh& mesh) {
-  return std::string(call) + " on " + to_string(mesh) + ", rank " +
-         std::to_string(mesh.world().rank());
-}
-
 // The global shape when every shard is as large as this one.
 std::vector<int64_t> even_shape(
     const at::Tensor& local, const DeviceMesh& mesh,
@@ -161,14 +157,13 @@ std::vector<int64_t> even_shape(
     if (!p.is_shard()) {
       continue;
     }
-    const int64_t dim = p.dim() < 0 ? p.dim() + ndim : p.dim();
+    const int64_t dim = p.resolved(ndim).dim();
     TORCH_CHECK_INDEX(
-        dim >= 0 && dim < ndim, where("from_local", mesh), ": ", to_string(p),
-        " does not fit a local tensor of ", ndim, " dims");
+        dim >= 0 && dim < ndim, detail::describe_call("from_local", mesh), ": ",
+        to_string(p), " does not fit a local tensor of ", ndim, " dims");
     int64_t& size = shape[static_cast<size_t>(dim)];
-    size = p.kind() == Placement::Kind::kRaggedShard
-               ? c10::sum_integers(p.sizes())
-               : size * mesh.size(static_cast<int64_t>(m));
+    size = p.fits_any_size() ? size * mesh.size(static_cast<int64_t>(m))
+                             : p.begins().back();
   }
   return shape;
 }
@@ -177,7 +172,7 @@ std::vector<int64_t> even_shape(
 bool takes_shards_for_equal(const Layout& layout) {
   for (size_t m = 0; m < layout.placements().size(); ++m) {
     const Placement& p = layout.placements()[m];
-    if (p.is_shard() && p.kind() != Placement::Kind::kRaggedShard &&
+    if (p.is_shard() && p.fits_any_size() &&
         layout.mesh().size(static_cast<int64_t>(m)) > 1) {
       return true;
     }
@@ -192,16 +187,18 @@ SpecPtr spec_of_local(
     const Placements& placements, const FromLocalOptions& options) {
   TORCH_CHECK_VALUE(
       static_cast<int64_t>(placements.size()) == mesh.ndim(),
-      where("from_local", mesh), ": one placement per mesh dim is needed; got ",
-      placements.size(), " (", to_string(placements), ") for ", mesh.ndim());
+      detail::describe_call("from_local", mesh),
+      ": one placement per mesh dim is needed; got ", placements.size(), " (",
+      to_string(placements), ") for ", mesh.ndim());
   TORCH_CHECK_VALUE(
-      options.shape || !options.stride, where("from_local", mesh),
+      options.shape || !options.stride,
+      detail::describe_call("from_local", mesh),
       ": stride is given without shape; give both");
   TORCH_CHECK_VALUE(
       !options.stride ||
           (options.stride->size() == options.shape->size() &&
            detail::is_non_overlapping(*options.shape, *options.stride)),
-      where("from_local", mesh),
+      detail::describe_call("from_local", mesh),
       ": the strides must give every element memory of its own; got ",
       shape_to_string(*options.stride), " for shape ",
       shape_to_string(*options.shape),
@@ -217,9 +214,9 @@ SpecPtr spec_of_local(
   TORCH_CHECK_VALUE(
       !spec->has_shard() ||
           local.sizes() == at::IntArrayRef(spec->local_shape()),
-      where("from_local", mesh), ": the local tensor does not fit ",
-      to_string(*spec), "; got ", local.sizes(), ", expected ",
-      shape_to_string(spec->local_shape()),
+      detail::describe_call("from_local", mesh),
+      ": the local tensor does not fit ", to_string(*spec), "; got ",
+      local.sizes(), ", expected ", shape_to_string(spec->local_shape()),
       options.shape ? "" : "; pass .shape for uneven shards");
   return spec;
 }
@@ -230,12 +227,13 @@ at::Tensor from_local(
     const at::Tensor& local, const DeviceMesh& mesh,
     const Placements& placements, const FromLocalOptions& options) {
   TORCH_CHECK_VALUE(
-      local.defined(), where("from_local", mesh), ": the tensor is undefined");
+      local.defined(), detail::describe_call("from_local", mesh),
+      ": the tensor is undefined");
   TORCH_CHECK_VALUE(
-      !is_sharded(local), where("from_local", mesh),
+      !is_sharded(local), detail::describe_call("from_local", mesh),
       ": the local tensor is sharded already; use redistribute()");
   TORCH_CHECK_NOT_IMPLEMENTED(
-      local.layout() == at::kStrided, where("from_local", mesh),
+      local.layout() == at::kStrided, detail::describe_call("from_local", mesh),
       ": only strided tensors can be sharded; got layout ", local.layout());
   const bool moves =
       local.device().type() != mesh.device_type() && !local.is_meta();
@@ -283,7 +281,8 @@ namespace {
 
 void check_world(const DTensorSpec& source, const DeviceMesh& mesh) {
   TORCH_CHECK_VALUE(
-      source.mesh().world() == mesh.world(), where("redistribute", mesh),
+      source.mesh().world() == mesh.world(),
+      detail::describe_call("redistribute", mesh),
       ": both meshes must belong to one world; got ", to_string(source), " of ",
       source.mesh().world().size(), " ranks and a mesh of a world of ",
       mesh.world().size());
@@ -302,9 +301,7 @@ at::Tensor redistribute_local(
   }
   at::Tensor local = detail::refreshed_shard(tensor);
   if (options.forward_dtype && *options.forward_dtype != source->dtype()) {
-    source = DTensorSpec::make(
-        source->mesh(), source->placements(), source->shape(),
-        source->strides(), *options.forward_dtype);
+    source = source->with_dtype(*options.forward_dtype);
     local = local.to(*options.forward_dtype);
   }
   auto plan = detail::prepared_plan(*source, mesh, placements);

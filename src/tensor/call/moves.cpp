@@ -69,10 +69,7 @@ void MoveList::back(
     return;
   }
   const DTensorSpec& spec = spec_of(t);
-  add(argument,
-      DTensorSpec::make(
-          spec.mesh(), result, spec.shape(), spec.strides(), spec.dtype()),
-      spec.placements(), false);
+  add(argument, spec.with_placements(result), spec.placements(), false);
 }
 
 std::vector<Move> moves_of(

@@ -20,9 +20,7 @@ SpecPtr spec_of_view(
 Placements resolved(const Placements& placements, int64_t ndim) {
   Placements result = placements;
   for (Placement& p : result) {
-    if (p.is_shard() && p.dim() < 0) {
-      p = p.with_dim(p.dim() + ndim);
-    }
+    p = p.resolved(ndim);
   }
   return result;
 }
@@ -61,7 +59,7 @@ std::vector<int64_t> result_shape(
     const Placement& p = output.placements[m];
     if (p.is_shard()) {
       const auto ndim = static_cast<int64_t>(shape.size());
-      const int64_t d = p.dim() < 0 ? p.dim() + ndim : p.dim();
+      const int64_t d = p.resolved(ndim).dim();
       TORCH_INTERNAL_ASSERT(d >= 0 && d < ndim, "a result has no dim ", d);
       shape[static_cast<size_t>(d)] = output.sharded_sizes[m];
     }

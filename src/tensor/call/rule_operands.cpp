@@ -1,7 +1,6 @@
 #include <tensor/call/rule_operands.h>
 
 #include <algorithm>
-#include <limits>
 
 #include <c10/util/accumulate.h>
 #include <tensor/impl/sharded_impl.h>
@@ -11,10 +10,6 @@
 namespace tessera::detail::inline tensor_layer {
 
 namespace {
-
-constexpr double kImpossible = std::numeric_limits<double>::infinity();
-// What is local but not free, so that a call keeps what it has.
-constexpr double kLocalStep = 1e-9;
 
 // Bytes of the operand that one rank would hold were mesh dim `m` not cut.
 double bytes_beside(
@@ -31,52 +26,15 @@ double bytes_beside(
   return bytes;
 }
 
-// Seconds of one transition among n ranks; `bytes` is what a rank holds of a
-// tensor that is not cut.
-double price(
-    const Placement& from, const Placement& to, double bytes, double n,
-    const MachineModel& model, const Link& link) {
-  const double part = bytes / n;
-  const auto messages = static_cast<double>(
-      message_count(StepKind::kAllGather, static_cast<int64_t>(n)));
-  const auto seconds = [&](double count, double sent, double written) {
-    return count * link.latency + sent / link.bandwidth +
-           written / model.copy_bandwidth;
-  };
-  if (from.is_replicate()) {
-    return kLocalStep + (to.is_shard() ? part : bytes) / model.copy_bandwidth;
-  }
-  if (to.is_partial()) {
-    return kImpossible;
-  }
-  if (from.is_partial()) {
-    return to.is_shard() ? seconds(messages, bytes - part, part)
-                         : seconds(2 * messages, 2 * (bytes - part), bytes);
-  }
-  return to.is_shard() ? seconds(messages, part * (n - 1) / n, part)
-                       : seconds(messages, bytes - part, bytes);
-}
-
 }  // namespace
 
 MoveCost move_cost(const DeviceMesh& mesh) {
   return [&mesh](
              const Operand& operand, const Placement& from, const Placement& to,
              int64_t m) -> double {
-    if (from == to) {
-      return 0;
-    }
-    const int64_t n = mesh.size(m);
-    if (n == 1) {
-      return kLocalStep;
-    }
-    const MachineModel& model = machine_model();
-    const auto number = static_cast<size_t>(m);
-    const Link& link =
-        number < model.links.size() ? model.links[number] : model.link;
-    return price(
-        from, to, bytes_beside(operand, m, mesh.shape()),
-        static_cast<double>(n), model, link);
+    return transition_cost(
+        machine_model(), m, mesh.size(m), from, to,
+        bytes_beside(operand, m, mesh.shape()));
   };
 }
 

@@ -71,8 +71,7 @@ at::Tensor DecomposedCall::shard(
     return {};
   }
   const SpecPtr from = spec(t);
-  const SpecPtr to = DTensorSpec::make(
-      mesh_, target, from->shape(), from->strides(), from->dtype());
+  const SpecPtr to = from->with_placements(target);
   if (!computes_) {
     return reduce_to(from, to, {}, number(argument));
   }
@@ -119,7 +118,7 @@ SpecPtr DecomposedCall::with_placement(
   for (const int64_t m : dims) {
     placements[static_cast<size_t>(m)] = p;
   }
-  return with_placements(spec, placements, spec.dtype());
+  return spec.contiguous(placements, spec.dtype());
 }
 
 SpecPtr DecomposedCall::with_size(
@@ -190,16 +189,6 @@ Reduced reduced_by_call(
       dtype);
 }
 
-SpecPtr with_dtype(const DTensorSpec& spec, c10::ScalarType dtype) {
-  return with_placements(spec, spec.placements(), dtype);
-}
-
-SpecPtr with_placements(
-    const DTensorSpec& spec, const Placements& placements,
-    c10::ScalarType dtype) {
-  return DTensorSpec::make(spec.mesh(), placements, spec.shape(), dtype);
-}
-
 bool is_channels_last(const DTensorSpec& spec) {
   return spec.shape().size() == 4 &&
          c10::is_channels_last_strides_2d(
@@ -210,9 +199,8 @@ SpecPtr in_format_of(const DTensorSpec& spec, const DTensorSpec& like) {
   const auto format = is_channels_last(like) && spec.shape().size() == 4
                           ? c10::MemoryFormat::ChannelsLast
                           : c10::MemoryFormat::Contiguous;
-  return DTensorSpec::make(
-      spec.mesh(), spec.placements(), spec.shape(),
-      strides_in_format(spec.shape(), spec.strides(), format), spec.dtype());
+  return spec.with_shape(
+      spec.shape(), strides_in_format(spec.shape(), spec.strides(), format));
 }
 
 c10::ScalarType sum_type(c10::ScalarType dtype) {

@@ -133,13 +133,6 @@ Reduced reduced_by_call(
     const DecomposedCall& decomposed, const DTensorSpec& self,
     c10::ScalarType dtype);
 
-/// Returns the spec of the same layout with another dtype.
-SpecPtr with_dtype(const DTensorSpec& spec, c10::ScalarType dtype);
-/// Returns the contiguous spec of a tensor in other placements.
-SpecPtr with_placements(
-    const DTensorSpec& spec, const Placements& placements,
-    c10::ScalarType dtype);
-
 /// Tells whether a tensor of 4 dims lies as images with channels last do.
 bool is_channels_last(const DTensorSpec& spec);
 /// Returns the same spec, channels_last where `like` is, else contiguous.

@@ -136,6 +136,25 @@ SpecPtr DTensorSpec::make(
       mesh, placements, shape, detail::contiguous_strides(shape), dtype);
 }
 
+SpecPtr DTensorSpec::with_placements(const Placements& placements) const {
+  return make(mesh_, placements, shape(), strides_, dtype_);
+}
+
+SpecPtr DTensorSpec::with_dtype(c10::ScalarType dtype) const {
+  return make(mesh_, placements(), shape(), strides_, dtype);
+}
+
+SpecPtr DTensorSpec::with_shape(
+    const std::vector<int64_t>& shape,
+    const std::vector<int64_t>& strides) const {
+  return make(mesh_, placements(), shape, strides, dtype_);
+}
+
+SpecPtr DTensorSpec::contiguous(
+    const Placements& placements, c10::ScalarType dtype) const {
+  return make(mesh_, placements, shape(), dtype);
+}
+
 size_t DTensorSpec::live_count() {
   return SpecTable::instance().size();
 }

@@ -101,9 +101,8 @@ std::string explain(
       "explain: only redistribute takes a tensor and placements; got '", call,
       "'");
   const DTensorSpec& given = spec(tensor);
-  const SpecPtr source = DTensorSpec::make(
-      given.mesh(), given.placements(), given.shape(), given.strides(),
-      options.forward_dtype.value_or(given.dtype()));
+  const SpecPtr source =
+      given.with_dtype(options.forward_dtype.value_or(given.dtype()));
   return explain_plan(*source, detail::plan_of(*source, mesh, placements));
 }
 

@@ -9,15 +9,6 @@ namespace tessera {
 
 namespace {
 
-int64_t messages_of(const CommLogEntry& entry) {
-  if (entry.kind == "send" || entry.kind == "recv") {
-    return 1;
-  }
-  return message_count(
-      entry.kind == "all_reduce" ? StepKind::kAllReduce : StepKind::kExchange,
-      static_cast<int64_t>(entry.ranks.size()));
-}
-
 std::string line_of(const std::string& what, const PredictedTime& sum) {
   return c10::str(
       what, ": ", sum.count, sum.count == 1 ? " call, " : " calls, ", sum.bytes,
@@ -28,8 +19,9 @@ std::string line_of(const std::string& what, const PredictedTime& sum) {
 
 double predicted_time(const CommLogEntry& entry, const MachineModel& model) {
   return step_cost(
-      model, model.over(entry.dims), messages_of(entry), entry.bytes,
-      entry.written);
+      model, model.over(entry.dims),
+      message_count(entry.kind, static_cast<int64_t>(entry.ranks.size())),
+      entry.bytes, entry.written);
 }
 
 std::vector<PredictedTime> predicted_times(

@@ -8,7 +8,7 @@
 #include <c10/util/accumulate.h>
 #include <comm/call/call.h>
 #include <comm/direct.h>
-#include <tensor/move/box_moves.h>
+#include <plan/transfer/transfer_plan.h>
 #include <tensor/move/cpu_block_cache.h>
 #include <tensor/move/step_label.h>
 #include <tessera/layout/notation.h>
@@ -121,7 +121,8 @@ class BoxExchange {
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& held) const {
     const bool local = stays_in_place(source_, target_);
     const bool reads = !local && shares_memory(group_);
-    const BoxMoves moves(source_, target_, group_, reads);
+    const TransferPlan plan =
+        plan_transfer(source_, target_, {group_.ranks(), me_, reads});
     const at::Tensor input = buffer_from(held);
     const auto tiles = tiles_of(target_, me_);
     const at::Tensor output =
@@ -129,13 +130,12 @@ class BoxExchange {
                           : empty_cached({total_numel(tiles)}, options_);
     if (!local) {
       const BoxExchangeLabel label(source_, target_);
-      reads
-          ? all_to_all_direct(
-                group_, output, input, moves.reads, moves.received, moves.sent)
-                .wait()
-          : exchange_buffers(moves, input, output);
+      reads ? all_to_all_direct(
+                  group_, output, input, plan.reads, plan.received, plan.sent)
+                  .wait()
+            : exchange_buffers(plan, input, output);
     }
-    run_copies(moves.stay, input, 0, output, 0);
+    run_copies(plan.stay, input, 0, output, 0);
     return tensors_from(output, tiles);
   }
 
@@ -176,15 +176,15 @@ class BoxExchange {
   }
 
   void exchange_buffers(
-      const BoxMoves& moves, const at::Tensor& input,
+      const TransferPlan& plan, const at::Tensor& input,
       const at::Tensor& output) const {
     const at::Tensor sent =
-        empty_cached({c10::sum_integers(moves.sent)}, options_);
+        empty_cached({c10::sum_integers(plan.sent)}, options_);
     const at::Tensor received =
-        empty_cached({c10::sum_integers(moves.received)}, options_);
-    run_copies(moves.pack, input, 0, sent, 0);
-    group_.all_to_all_v(received, sent, moves.received, moves.sent);
-    run_copies(moves.unpack, received, 0, output, 0);
+        empty_cached({c10::sum_integers(plan.received)}, options_);
+    run_copies(plan.pack, input, 0, sent, 0);
+    group_.all_to_all_v(received, sent, plan.received, plan.sent);
+    run_copies(plan.unpack, received, 0, output, 0);
   }
 
   std::vector<at::Tensor> tensors_from(

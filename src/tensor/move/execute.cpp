@@ -57,21 +57,23 @@ class StepRun {
     if (step_.sends_shard) {
       return shard_;
     }
-    const at::Tensor flat = new_flat(step_.sent);
-    run_copies(step_.pack, shard_, 0, flat, 0);
+    const at::Tensor flat = new_flat(step_.transfer.sent);
+    run_copies(step_.transfer.pack, shard_, 0, flat, 0);
     return flat;
   }
 
   MovingShard all_gather() const {
     at::Tensor result = new_shard();
-    if (!step_.reads.empty()) {
+    if (!step_.transfer.reads.empty()) {
       Work work = all_gather_direct(
-          step_.group, result, shard_, step_.reads, step_.received);
+          step_.group, result, shard_, step_.transfer.reads,
+          step_.transfer.received);
       return MovingShard(std::move(result), std::move(work), {});
     }
     const at::Tensor flat =
-        step_.receives_result ? result : new_flat(step_.received);
-    Work work = step_.group.all_gather_async(flat, shard_, step_.received);
+        step_.receives_result ? result : new_flat(step_.transfer.received);
+    Work work =
+        step_.group.all_gather_async(flat, shard_, step_.transfer.received);
     return arriving(std::move(result), flat, std::move(work));
   }
 
@@ -84,27 +86,28 @@ class StepRun {
   MovingShard reduce_scatter() const {
     at::Tensor result = new_shard();
     Work work = step_.group.reduce_scatter_async(
-        result, packed(), step_.sent, reduce_op());
+        result, packed(), step_.transfer.sent, reduce_op());
     return MovingShard(std::move(result), std::move(work), {});
   }
 
   MovingShard all_to_all() const {
     at::Tensor result = new_shard();
-    if (!step_.reads.empty()) {
+    if (!step_.transfer.reads.empty()) {
       Work work = all_to_all_direct(
-          step_.group, result, shard_, step_.reads, step_.received, step_.sent);
+          step_.group, result, shard_, step_.transfer.reads,
+          step_.transfer.received, step_.transfer.sent);
       return MovingShard(std::move(result), std::move(work), {});
     }
-    const at::Tensor flat = new_flat(step_.received);
+    const at::Tensor flat = new_flat(step_.transfer.received);
     Work work = step_.group.all_to_all_async(
-        flat, packed(), step_.received, step_.sent);
-    run_copies(step_.stay, shard_, 0, result, 0);
+        flat, packed(), step_.transfer.received, step_.transfer.sent);
+    run_copies(step_.transfer.stay, shard_, 0, result, 0);
     return arriving(std::move(result), flat, std::move(work));
   }
 
   MovingShard slice() const {
     at::Tensor result = new_shard();
-    run_copies(step_.stay, shard_, 0, result, 0);
+    run_copies(step_.transfer.stay, shard_, 0, result, 0);
     return MovingShard(std::move(result));
   }
 
@@ -122,7 +125,8 @@ class StepRun {
     if (flat.is_same(result)) {
       return MovingShard(std::move(result), std::move(work), {});
     }
-    const StridedCopies* copies = &step_.unpack;  // the caller keeps the plan
+    const StridedCopies* copies =
+        &step_.transfer.unpack;  // the caller keeps the plan
     auto unpack = [copies, flat, result] {
       run_copies(*copies, flat, 0, result, 0);
     };

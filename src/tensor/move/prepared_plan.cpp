@@ -1,13 +1,11 @@
 #include <tensor/move/prepared_plan.h>
 
 #include <algorithm>
-#include <set>
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/accumulate.h>
 #include <comm/direct.h>
 #include <tensor/state/strides.h>
-#include <tessera/plan/exchange.h>
 #include <tessera/tensor/dtensor_spec.h>
 
 namespace tessera::detail::inline tensor_layer {
@@ -16,17 +14,7 @@ namespace {
 
 using Coordinate = std::vector<int64_t>;
 
-void append_shifted(
-    StridedCopies& copies, const StridedCopies& more, int64_t from,
-    int64_t to) {
-  for (StridedCopy copy : more) {
-    copy.from += from;
-    copy.to += to;
-    copies.push_back(std::move(copy));
-  }
-}
-
-// Tells whether pieces only say that both sides are the same `numel` elements.
+// Tells whether copies only say that both sides are the same `numel` elements.
 bool is_identity(const StridedCopies& copies, int64_t numel) {
   int64_t done = 0;
   for (const StridedCopy& copy : copies) {
@@ -38,54 +26,11 @@ bool is_identity(const StridedCopies& copies, int64_t numel) {
   return done == numel;
 }
 
-// Both sides of an exchange, one group rank after the other: what this rank
-// sends it and what it receives from it, in buffers or, where ranks share
-// memory, as what it reads.
-class ExchangeSides {
- public:
-  explicit ExchangeSides(PreparedStep& step)
-      : step_(step), reads_directly_(shares_memory(step.group)) {}
-
-  void add_sent(const Region& mine, const Region& theirs) {
-    const StridedCopies copies = packing(mine, theirs);
-    step_.sent.push_back(total_numel(copies));
-    if (!reads_directly_) {
-      append_shifted(step_.pack, copies, 0, sent_);
-    }
-    sent_ += step_.sent.back();
-  }
-  void add_received(const Region& theirs, const Region& mine) {
-    StridedCopies copies = reads_directly_ ? copies_between(theirs, mine)
-                                           : unpacking(theirs, mine);
-    step_.received.push_back(total_numel(copies));
-    if (reads_directly_) {
-      step_.reads.push_back(std::move(copies));
-    } else {
-      append_shifted(step_.unpack, copies, received_, 0);
-    }
-    received_ += step_.received.back();
-  }
-  void add_own(const Region& before, const Region& after) {
-    StridedCopies copies = copies_between(before, after);
-    reads_directly_ ? step_.reads.push_back(std::move(copies))
-                    : static_cast<void>(step_.stay = std::move(copies));
-    step_.sent.push_back(0);
-    step_.received.push_back(0);
-  }
-  void add_no_sent() { step_.sent.push_back(0); }
-  void add_no_received() {
-    step_.received.push_back(0);
-    if (reads_directly_) {
-      step_.reads.emplace_back();
-    }
-  }
-
- private:
-  PreparedStep& step_;
-  bool reads_directly_;
-  int64_t sent_ = 0;
-  int64_t received_ = 0;
-};
+TransferPlan transfer_in(const Step& step, const Communicator& group) {
+  const int64_t me = group.ranks()[static_cast<size_t>(group.rank())];
+  return plan_transfer(
+      step.before, step.after, {group.ranks(), me, shares_memory(group)});
+}
 
 // Prepares one step on one mesh for the rank at its coordinate.
 class Preparation {
@@ -112,10 +57,11 @@ class Preparation {
         reduce_scatter();
         break;
       case StepKind::kAllToAll:
-        all_to_all();
+        group();
+        result_.transfer = transfer_in(step_, result_.group);
         break;
       case StepKind::kSlice:
-        result_.stay = copies_between(before_, after_);
+        result_.transfer.stay = copies_between(before_, after_);
         break;
       case StepKind::kToPartial:
         to_partial();
@@ -152,43 +98,32 @@ class Preparation {
   void all_gather() {
     group();
     int64_t received = 0;
+    TransferPlan& plan = result_.transfer;
     for_each_rank([&](const Coordinate& c) {
       StridedCopies copies = copies_between(region_of(step_.before, c), after_);
-      append_shifted(result_.unpack, copies, received, 0);
-      result_.received.push_back(total_numel(copies));
-      result_.reads.push_back(std::move(copies));
-      received += result_.received.back();
+      append_shifted(plan.unpack, copies, received, 0);
+      plan.received.push_back(total_numel(copies));
+      plan.reads.push_back(std::move(copies));
+      received += plan.received.back();
     });
-    result_.receives_result = is_identity(result_.unpack, received);
+    result_.receives_result = is_identity(plan.unpack, received);
     if (result_.receives_result || !shares_memory(result_.group)) {
-      result_.reads.clear();
+      plan.reads.clear();
     }
   }
 
   void reduce_scatter() {
     group();
     int64_t sent = 0;
+    TransferPlan& plan = result_.transfer;
     for_each_rank([&](const Coordinate& c) {
       const StridedCopies copies = packing(before_, region_of(step_.after, c));
-      append_shifted(result_.pack, copies, 0, sent);
-      result_.sent.push_back(total_numel(copies));
-      sent += result_.sent.back();
+      append_shifted(plan.pack, copies, 0, sent);
+      plan.sent.push_back(total_numel(copies));
+      sent += plan.sent.back();
     });
     result_.sends_shard = is_identity(
-        result_.pack, c10::multiply_integers(step_.before.local_shape(mine_)));
-  }
-
-  void all_to_all() {
-    group();
-    ExchangeSides sides(result_);
-    for_each_rank([&](const Coordinate& c) {
-      if (c == mine_) {
-        sides.add_own(before_, after_);
-      } else {
-        sides.add_sent(before_, region_of(step_.after, c));
-        sides.add_received(region_of(step_.before, c), after_);
-      }
-    });
+        plan.pack, c10::multiply_integers(step_.before.local_shape(mine_)));
   }
 
   void to_partial() {
@@ -224,10 +159,6 @@ Communicator exchange_group(
              : Communicator();
 }
 
-Region region_at(const Layout& layout, int64_t rank) {
-  return region_of(layout, *layout.mesh().coordinate_of(rank));
-}
-
 PreparedStep prepare_exchange(const Step& step, const DeviceMesh& mesh) {
   const int64_t me = mesh.world().rank();
   PreparedStep result{.step = &step};
@@ -238,29 +169,7 @@ PreparedStep prepare_exchange(const Step& step, const DeviceMesh& mesh) {
   }
   const auto here = step.after.mesh().coordinate_of(me);
   result.shape = here ? step.after.local_shape(*here) : std::vector<int64_t>{0};
-  std::set<int64_t> to;
-  std::set<int64_t> from;
-  for (const Transfer& t : exchange_transfers(step.before, step.after, me)) {
-    (t.from == me ? to : from).insert(t.from == me ? t.to : t.from);
-  }
-  ExchangeSides sides(result);
-  for (const int64_t rank : result.group.ranks()) {
-    if (rank == me && to.contains(me)) {
-      sides.add_own(region_at(step.before, me), region_at(step.after, me));
-      continue;
-    }
-    if (to.contains(rank)) {
-      sides.add_sent(region_at(step.before, me), region_at(step.after, rank));
-    } else {
-      sides.add_no_sent();
-    }
-    if (from.contains(rank)) {
-      sides.add_received(
-          region_at(step.before, rank), region_at(step.after, me));
-    } else {
-      sides.add_no_received();
-    }
-  }
+  result.transfer = transfer_in(step, result.group);
   return result;
 }
 

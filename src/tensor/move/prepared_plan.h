@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <tensor/move/strided_copies.h>
+#include <plan/transfer/transfer_plan.h>
 #include <tensor/state/spec_fwd.h>
 #include <tessera/comm/communicator.h>
 #include <tessera/plan/redistribute_plan.h>
@@ -21,14 +21,7 @@ struct PreparedStep {
   bool takes_part = true;
   Communicator group = {};          // where it communicates
   std::vector<int64_t> shape = {};  // of the result
-  std::vector<int64_t> sent = {};   // elements per group rank
-  std::vector<int64_t> received = {};
-  /// Per group rank: its shard -> the result. Set where ranks share memory;
-  /// then there are no buffers.
-  std::vector<StridedCopies> reads = {};
-  StridedCopies pack = {};    // shard -> send buffer
-  StridedCopies stay = {};    // shard -> result, without communication
-  StridedCopies unpack = {};  // receive buffer -> result
+  TransferPlan transfer = {};       // from the shard to the result
   /// The shard is the send buffer; the receive buffer is the result.
   bool sends_shard = false;
   bool receives_result = false;

@@ -3,9 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/accumulate.h>
+#include <comm/call/strided_copy.h>
 #include <tensor/move/execute.h>
 #include <tensor/move/plan_cache.h>
-#include <tensor/move/strided_copies.h>
 #include <tensor/state/strides.h>
 
 namespace tessera::detail::inline tensor_layer {
@@ -26,27 +26,6 @@ std::vector<int64_t> mesh_dims_in_order(const Layout& layout) {
   return order;
 }
 
-// Returns what each part of one cut receives of a tensor: a region of it.
-std::vector<Region> parts_of(
-    const at::Tensor& tensor, const Placement& placement, int64_t parts) {
-  std::vector<Region> regions(
-      static_cast<size_t>(parts), region_of(whole(tensor.sizes().vec())));
-  const auto d = static_cast<size_t>(placement.dim());
-  for (int64_t c = 0; c < parts; ++c) {
-    regions[static_cast<size_t>(c)][d] =
-        cut_runs(placement, tensor.size(placement.dim()), parts, c);
-  }
-  return regions;
-}
-
-std::vector<int64_t> lengths_of(const Region& region) {
-  std::vector<int64_t> lengths;
-  for (const Runs& runs : region) {
-    lengths.push_back(total_length(runs));
-  }
-  return lengths;
-}
-
 Region in_order(const Region& region, const std::vector<int64_t>& order) {
   Region result;
   for (const int64_t d : order) {
@@ -59,31 +38,30 @@ Region in_order(const Region& region, const std::vector<int64_t>& order) {
 at::Tensor scatter_slices(
     const at::Tensor& tensor, const Placement& placement,
     const Communicator& group, int64_t source) {
-  const Region all = region_of(whole(tensor.sizes().vec()));
+  const Layout parts(
+      tensor.sizes().vec(), MeshShape({group.size()}),
+      {placement.with_order(-1)});
+  const Region all = region_of(whole(parts.shape()));
   const at::Tensor packed = group.rank() == source
                                 ? at::empty({tensor.numel()}, tensor.options())
                                 : at::Tensor();
   const at::Tensor value = tensor.contiguous();
   std::vector<int64_t> counts;
-  std::vector<int64_t> mine;
   int64_t begin = 0;
-  for (const Region& part : parts_of(tensor, placement, group.size())) {
-    if (static_cast<int64_t>(counts.size()) == group.rank()) {
-      mine = lengths_of(part);
-    }
-    counts.push_back(c10::multiply_integers(lengths_of(part)));
+  for (int64_t c = 0; c < group.size(); ++c) {
+    counts.push_back(c10::multiply_integers(parts.local_shape({c})));
     if (packed.defined()) {
-      run_copies(packing(all, part), value, 0, packed, begin);
+      run_copies(packing(all, region_of(parts, {c})), value, 0, packed, begin);
     }
     begin += counts.back();
   }
-  at::Tensor received = at::empty(mine, tensor.options());
+  at::Tensor received =
+      at::empty(parts.local_shape({group.rank()}), tensor.options());
   group.scatter_v(received, packed, counts, source);
   if (group.engine() == "simulated") {
     // The source is taken to hold what this rank does.
-    const Region part = parts_of(
-        tensor, placement, group.size())[static_cast<size_t>(group.rank())];
-    run_copies(packing(all, part), value, 0, received, 0);
+    run_copies(
+        packing(all, region_of(parts, {group.rank()})), value, 0, received, 0);
   }
   return received;
 }

@@ -144,9 +144,7 @@ std::shared_ptr<ViewCopy> copy_of(
       return copy;
     }
   }
-  SpecPtr spec = DTensorSpec::make(
-      meta.spec->mesh(), target, meta.spec->shape(), meta.spec->strides(),
-      meta.spec->dtype());
+  SpecPtr spec = meta.spec->with_placements(target);
   auto copy = std::make_shared<ViewCopy>(ViewCopy{
       std::move(value), std::move(spec), view_source,
       view_source->generation()});

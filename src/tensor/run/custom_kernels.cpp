@@ -53,11 +53,8 @@ void copy_into(const at::Tensor& self, const at::Tensor& value) {
     // Integers have no averages, so they become floating before they move.
     const bool converts =
         averages && c10::isIntegralType(from.dtype(), /*includeBool=*/true);
-    const SpecPtr source = converts
-                               ? DTensorSpec::make(
-                                     from.mesh(), from.placements(),
-                                     from.shape(), from.strides(), spec.dtype())
-                               : meta_nowait(value).spec;
+    const SpecPtr source =
+        converts ? from.with_dtype(spec.dtype()) : meta_nowait(value).spec;
     const at::Tensor shard = converts ? refreshed_shard(value).to(spec.dtype())
                                       : refreshed_shard(value);
     local.copy_(apart_from(
@@ -150,14 +147,6 @@ void new_kernel(const OpCall& call) {
 
 // Where each dim of the result comes from: an old dim, or -1 for a new one.
 using DimMap = std::vector<int64_t>;
-
-int64_t wrap_dim(int64_t dim, int64_t ndim) {
-  const int64_t range = std::max<int64_t>(ndim, 1);
-  TORCH_CHECK_INDEX(
-      dim >= -range && dim < range, "dim must be in [", -range, ", ", range - 1,
-      "]; got ", dim);
-  return dim < 0 ? dim + range : dim;
-}
 
 DimMap identity_map(int64_t ndim) {
   DimMap map(static_cast<size_t>(ndim));

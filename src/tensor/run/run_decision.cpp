@@ -179,8 +179,8 @@ class Run {
   std::vector<int64_t> shape_for(
       const at::Tensor& t, const Placements& placements) const {
     for (const Placement& p : placements) {
-      if (p.is_shard() && (p.kind() == Placement::Kind::kRaggedShard ||
-                           p.dim() < 0 || p.dim() >= t.dim())) {
+      if (p.is_shard() &&
+          (!p.fits_any_size() || p.dim() < 0 || p.dim() >= t.dim())) {
         return {0};
       }
     }
@@ -251,14 +251,9 @@ class Run {
     }
     if (w.moved || result != spec.placements()) {
       refreshed_shard(w.tensor).copy_(redistribute_shard(
-          w.value, *spec_like(spec, result), spec.placements()));
+          w.value, *spec.with_placements(result), spec.placements()));
     }
     after_write(w.tensor);
-  }
-
-  static SpecPtr spec_like(const DTensorSpec& spec, const Placements& result) {
-    return DTensorSpec::make(
-        spec.mesh(), result, spec.shape(), spec.strides(), spec.dtype());
   }
 
   // A plain tensor stays plain and receives the replicated value.
@@ -404,9 +399,7 @@ void fit_view_strides(const OpCall& call) {
 Placements fitting_placements(const DTensorSpec& old, int64_t ndim) {
   Placements placements = old.placements();
   for (Placement& p : placements) {
-    const bool fits =
-        !p.is_shard() ||
-        (p.kind() != Placement::Kind::kRaggedShard && p.dim() < ndim);
+    const bool fits = !p.is_shard() || (p.fits_any_size() && p.dim() < ndim);
     if (!fits) {
       p = Replicate();
     }

@@ -206,7 +206,7 @@ class ResultPlacements {
     if (decision_) {
       Placements placements = decision_->output(result, element).placements;
       for (Placement& p : placements) {
-        p = p.is_shard() && p.dim() < 0 ? p.with_dim(p.dim() + t.dim()) : p;
+        p = p.resolved(t.dim());
       }
       return placements;
     }

@@ -111,10 +111,8 @@ std::optional<Placement> in_tensor(
   if (!placement.is_shard()) {
     return placement;
   }
-  const int64_t dim =
-      placement.dim() < 0 ? placement.dim() + t.dim() : placement.dim();
-  return dim >= 0 && dim < t.dim() ? std::optional(placement.with_dim(dim))
-                                   : std::nullopt;
+  const Placement p = placement.resolved(t.dim());
+  return p.dim() >= 0 && p.dim() < t.dim() ? std::optional(p) : std::nullopt;
 }
 
 Placement target_in(

@@ -84,6 +84,16 @@ TEST(Specs, AreInternedPerRank) {
     EXPECT_EQ(&spec(a), &spec(b));
     EXPECT_NE(&spec(a), &spec(zeros({4}, mesh, {Replicate()})));
     EXPECT_EQ(spec(a).local_shape(), std::vector<int64_t>{2});
+    EXPECT_EQ(
+        spec(a).with_placements({Replicate()}).get(),
+        &spec(zeros({4}, mesh, {Replicate()})));
+    EXPECT_EQ(spec(a).with_dtype(at::kLong)->dtype(), at::kLong);
+    EXPECT_EQ(spec(a).with_dtype(at::kLong)->placements()[0], Shard(0));
+    const SpecPtr spread = spec(a).with_shape({6, 2}, {1, 6});
+    EXPECT_EQ(spread->local_shape(), (std::vector<int64_t>{3, 2}));
+    EXPECT_EQ(
+        spread->contiguous({Shard(1)}, at::kFloat)->strides(),
+        (std::vector<int64_t>{2, 1}));
   });
 }
 

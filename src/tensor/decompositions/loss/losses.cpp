@@ -139,8 +139,7 @@ void mean_loss_backward(const OpCall& call) {
   LocalLoss loss = local_loss(decomposed, call, 1);
   const c10::ScalarType dtype = decomposed.tensor("self").scalar_type();
   decomposed.finish({decomposed.wrap(
-      with_placements(
-          *loss.terms, without_partials(loss.terms->placements()), dtype),
+      loss.terms->contiguous(without_partials(loss.terms->placements()), dtype),
       [&] {
         loss.arguments[0] = loss.arguments[0].toTensor().div(loss.count);
         return run_local(call, loss).to(dtype);

@@ -37,7 +37,7 @@ struct Picks {
     std::vector<bool> classes(given->shape().size(), false);
     classes[static_cast<size_t>(dim)] = true;
     r = reduced(*given, classes, sum_type(given->dtype()));
-    scores = with_placements(*given, r.operand, given->dtype());
+    scores = given->contiguous(r.operand, given->dtype());
     Placements of_weight = r.operand;
     for (size_t m = 0; m < of_weight.size(); ++m) {
       of_weight[m] =
@@ -156,7 +156,7 @@ void finish_terms(
   const Placements unsharded = replicated(decomposed.mesh());
   decomposed.finish(
       {decomposed.wrap(
-           with_placements(*picks.r.dropped, placements, dtype),
+           picks.r.dropped->contiguous(placements, dtype),
            [&] { return terms.neg().to(dtype); }),
        decomposed.wrap(number_spec(decomposed, unsharded, dtype), [&] {
          return at::zeros({}, picks.x.options());

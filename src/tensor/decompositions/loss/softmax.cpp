@@ -66,7 +66,7 @@ void softmax_of(const OpCall& call, c10::ScalarType dtype, F value) {
   x = x.defined() ? x.to(computed) : x;
   const Exponentials e = exponentials(decomposed, r, x, /*finite=*/false);
   decomposed.finish(
-      {decomposed.wrap(with_placements(spec_of(self), r.operand, dtype), [&] {
+      {decomposed.wrap(spec_of(self).contiguous(r.operand, dtype), [&] {
         return value(e).to(dtype);
       })});
 }
@@ -113,7 +113,7 @@ void logsumexp(const OpCall& call) {
   at::Tensor x = decomposed.shard("self", self, r.operand);
   x = x.defined() ? x.to(computed) : x;
   const Exponentials e = exponentials(decomposed, r, x, /*finite=*/true);
-  const SpecPtr result = with_dtype(*r.spec(keepdim), dtype);
+  const SpecPtr result = r.spec(keepdim)->with_dtype(dtype);
   decomposed.finish({decomposed.wrap(result, [&] {
     return e.sum.log().add_(e.top).to(dtype).reshape(result->local_shape());
   })});
@@ -166,10 +166,9 @@ struct GradientShards {
 
   template <class F>
   void finish(F value) const {
-    decomposed.finish(
-        {decomposed.wrap(with_placements(*like, r.operand, dtype), [&] {
-          return value().to(dtype);
-        })});
+    decomposed.finish({decomposed.wrap(like->contiguous(r.operand, dtype), [&] {
+      return value().to(dtype);
+    })});
   }
 
   DecomposedCall decomposed;

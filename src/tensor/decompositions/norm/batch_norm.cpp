@@ -68,7 +68,7 @@ c10::ScalarType saved_type(const DecomposedCall& decomposed) {
 SpecPtr saved_spec(
     const DecomposedCall& decomposed, const Reduced& r, c10::ScalarType dtype) {
   return decomposed.argument("training").toBool()
-             ? with_dtype(*r.dropped, dtype)
+             ? r.dropped->with_dtype(dtype)
              : DTensorSpec::make(
                    decomposed.mesh(), replicated(decomposed.mesh()), {0},
                    dtype);
@@ -76,7 +76,7 @@ SpecPtr saved_spec(
 
 // The spec of a result of the input's shape and memory format.
 SpecPtr result_like(const DTensorSpec& input, const Reduced& r) {
-  return in_format_of(*with_placements(input, r.operand, input.dtype()), input);
+  return in_format_of(*input.contiguous(r.operand, input.dtype()), input);
 }
 
 // Leaves the results of a forward call: y() and the saved statistics, of which
@@ -226,8 +226,7 @@ void batch_norm_backward(const OpCall& call) {
       return dx.to(input.scalar_type());
     });
   }
-  const SpecPtr gradient = with_dtype(
-      *r.dropped,
+  const SpecPtr gradient = r.dropped->with_dtype(
       weight.defined() ? weight.scalar_type() : input.scalar_type());
   for (const size_t i : {1, 2}) {
     if (mask[i]) {

@@ -85,7 +85,7 @@ at::Tensor copied_by_channel(DecomposedCall& decomposed, const char* name) {
   }
   const at::Tensor local = decomposed.shard(name, t, placements);
   return decomposed.wrap(
-      with_placements(*decomposed.spec(t), placements, t.scalar_type()),
+      decomposed.spec(t)->contiguous(placements, t.scalar_type()),
       [&] { return local.clone(); });
 }
 

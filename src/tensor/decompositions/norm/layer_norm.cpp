@@ -70,15 +70,14 @@ void layer_norm(const OpCall& call) {
     rstd = rstd.add(decomposed.argument("eps").toDouble()).rsqrt_();
   }
   const SpecPtr statistics =
-      with_dtype(*r.kept, statistics_type(input, weight, dims.computed));
+      r.kept->with_dtype(statistics_type(input, weight, dims.computed));
   const auto statistic = [&](const at::Tensor& t) {
     return decomposed.wrap(
         statistics, [&] { return t.to(statistics->dtype()); });
   };
   decomposed.finish(
       {decomposed.wrap(
-           with_placements(
-               *decomposed.spec(input), r.operand, input.scalar_type()),
+           decomposed.spec(input)->contiguous(r.operand, input.scalar_type()),
            [&] {
              rest.mul_(rstd);
              rest = w.defined() ? rest.mul_(w) : rest;
@@ -97,12 +96,11 @@ at::Tensor weight_gradient(
   for (const int64_t m : batch.over) {
     placements[static_cast<size_t>(m)] = Partial();
   }
-  return decomposed.wrap(
-      with_placements(*batch.dropped, placements, dtype), [&] {
-        const at::Tensor sum =
-            batch.dims.empty() ? product : product.sum(batch.dims);
-        return sum.to(dtype);
-      });
+  return decomposed.wrap(batch.dropped->contiguous(placements, dtype), [&] {
+    const at::Tensor sum =
+        batch.dims.empty() ? product : product.sum(batch.dims);
+    return sum.to(dtype);
+  });
 }
 
 // dx = rstd * (g - mean(g) - y * mean(g * y)), with g = gradient * weight and y
@@ -148,8 +146,7 @@ void layer_norm_backward(const OpCall& call) {
               .div_(dims.count);
         });
     results[0] = decomposed.wrap(
-        with_placements(
-            *decomposed.spec(input), r.operand, input.scalar_type()),
+        decomposed.spec(input)->contiguous(r.operand, input.scalar_type()),
         [&] {
           return (g - means.select(-1, 0) - y * means.select(-1, 1))
               .mul_(rstd)

@@ -67,7 +67,7 @@ void vector_norm(const OpCall& call) {
       r.kept, r.over, ReduceOp::kSum,
       [&] { return power_sum(x, order, r, sum_type(dtype)); });
   const SpecPtr result =
-      with_dtype(*r.spec(keepdim), c10::toRealValueType(dtype));
+      r.spec(keepdim)->with_dtype(c10::toRealValueType(dtype));
   decomposed.finish({decomposed.wrap(result, [&] {
     return sum.pow(1 / order)
         .to(result->dtype())

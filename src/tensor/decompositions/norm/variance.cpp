@@ -29,7 +29,7 @@ void variance_of(const OpCall& call, bool takes_root, bool returns_mean) {
   const at::Tensor squares = decomposed.all_reduce(
       r.kept, r.over, ReduceOp::kSum,
       [&] { return (x - mean).square_().sum(r.dims, /*keepdim=*/true); });
-  const SpecPtr result = with_dtype(*r.spec(keepdim), dtype);
+  const SpecPtr result = r.spec(keepdim)->with_dtype(dtype);
   std::vector<c10::IValue> results{decomposed.wrap(result, [&] {
     const at::Tensor variance = squares.div(std::max(count - correction, 0.0));
     return (takes_root ? variance.sqrt() : variance)

@@ -14,8 +14,8 @@ namespace {
 bool has_one_plain_shard(const Operand& operand, int64_t dim) {
   const MeshDims mesh_dims = mesh_dims_of_shards(*operand.placements, dim);
   return mesh_dims.size() == 1 &&
-         (*operand.placements)[static_cast<size_t>(mesh_dims[0])].kind() ==
-             Placement::Kind::kShard &&
+         (*operand.placements)[static_cast<size_t>(mesh_dims[0])]
+             .is_plain_shard() &&
          operand.shape[static_cast<size_t>(dim)] > 0;
 }
 

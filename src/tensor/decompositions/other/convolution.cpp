@@ -46,8 +46,7 @@ int64_t sharded_spatial_dim(const Placements& placements) {
     if (!p.is_shard() || p.dim() == 0) {
       continue;
     }
-    if (found >= 0 || p.dim() == 1 ||
-        p.kind() == Placement::Kind::kStridedShard) {
+    if (found >= 0 || p.dim() == 1 || !p.is_contiguous()) {
       return -1;
     }
     found = static_cast<int64_t>(m);
@@ -71,8 +70,8 @@ struct ShardedConvolution {
             },
             decomposed.tensor("weight").sizes()) {
     const SpecPtr given = decomposed.spec(decomposed.tensor("input"));
-    input = with_placements(
-        *given, without_partials(given->placements()), given->dtype());
+    input = given->contiguous(
+        without_partials(given->placements()), given->dtype());
     mesh_dim = sharded_spatial_dim(input->placements());
     Placements placements = input->placements();
     Placement& p = placements[static_cast<size_t>(mesh_dim)];

@@ -78,7 +78,7 @@ Winners combine(
       r.kept, r.over, largest ? ReduceOp::kMax : ReduceOp::kMin,
       [&] { return mine.values; });
   all.indices = decomposed.all_reduce(
-      with_dtype(*r.kept, at::kLong), r.over, ReduceOp::kMin, [&] {
+      r.kept->with_dtype(at::kLong), r.over, ReduceOp::kMin, [&] {
         at::Tensor wins = mine.values.eq(all.values);
         if (mine.values.is_floating_point()) {
           wins = wins.logical_or(
@@ -97,7 +97,7 @@ void extreme(const OpCall& call, bool largest, bool returns_values) {
   const Reduced r =
       reduced_by_call(decomposed, spec_of(self), self.scalar_type());
   const SpecPtr operand =
-      with_placements(spec_of(self), r.operand, self.scalar_type());
+      spec_of(self).contiguous(r.operand, self.scalar_type());
   const at::Tensor x = decomposed.shard("self", self, r.operand);
   Winners mine;
   if (decomposed.computes()) {
@@ -116,7 +116,7 @@ void extreme(const OpCall& call, bool largest, bool returns_values) {
     results.emplace_back(decomposed.wrap(
         result, [&] { return all.values.reshape(result->local_shape()); }));
   }
-  results.emplace_back(decomposed.wrap(with_dtype(*result, at::kLong), [&] {
+  results.emplace_back(decomposed.wrap(result->with_dtype(at::kLong), [&] {
     return all.indices.reshape(result->local_shape());
   }));
   decomposed.finish(std::move(results));
@@ -149,7 +149,7 @@ void aminmax(const OpCall& call) {
       placements[static_cast<size_t>(m)] = Partial(op);
     }
     const SpecPtr spec =
-        with_placements(*r.spec(keepdim), placements, self.scalar_type());
+        r.spec(keepdim)->contiguous(placements, self.scalar_type());
     return decomposed.wrap(spec, [&] {
       for (const int64_t d : r.dims) {
         if (x.size(d) == 0) {

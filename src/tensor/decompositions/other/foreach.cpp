@@ -91,8 +91,8 @@ bool has_maxima(const RuleCall& call) {
 // Gives a tensor a value that all ranks hold.
 void write_replicated(
     DecomposedCall& decomposed, const at::Tensor& t, const at::Tensor& value) {
-  const SpecPtr unsharded = with_placements(
-      *decomposed.spec(t), replicated(decomposed.mesh()), t.scalar_type());
+  const SpecPtr unsharded = decomposed.spec(t)->contiguous(
+      replicated(decomposed.mesh()), t.scalar_type());
   if (decomposed.spec(t)->placements() != unsharded->placements()) {
     t.copy_(decomposed.wrap(unsharded, [&] { return value; }));
   } else if (decomposed.computes() && is_sharded(t)) {
@@ -141,8 +141,7 @@ void write_scaled(DecomposedCall& decomposed, const std::vector<Scaled>& list) {
     if (one.was_summed) {
       const SpecPtr spec = decomposed.spec(one.tensor);
       one.tensor.copy_(decomposed.wrap(
-          with_placements(
-              *spec, without_partials(spec->placements()), spec->dtype()),
+          spec->contiguous(without_partials(spec->placements()), spec->dtype()),
           [&] { return one.local; }));
     } else if (decomposed.computes() && is_sharded(one.tensor)) {
       after_write(one.tensor);
@@ -162,7 +161,7 @@ void unscale(const OpCall& call) {
   const at::Tensor inverse =
       decomposed.shard("inv_scale", decomposed.tensor("inv_scale"), unsharded);
   const SpecPtr spec =
-      with_placements(*decomposed.spec(found), unsharded, found.scalar_type());
+      decomposed.spec(found)->contiguous(unsharded, found.scalar_type());
   const at::Tensor met = decomposed.all_reduce(spec, over, ReduceOp::kMax, [&] {
     std::vector<at::Tensor> shards;
     for (const Scaled& one : list) {

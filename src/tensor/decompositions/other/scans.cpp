@@ -30,8 +30,7 @@ struct ScannedDim {
         reduced(reduced_by_call(decomposed, spec_of(self), self.scalar_type())),
         dim(reduced.dims[0]),
         mesh_dim(reduced.over[0]),
-        operand(with_placements(
-            spec_of(self), reduced.operand, self.scalar_type())),
+        operand(spec_of(self).contiguous(reduced.operand, self.scalar_type())),
         slices(lengths_along(operand->layout(), dim, mesh_dim)) {
     for (int64_t& length : slices) {
       length = std::min<int64_t>(length, 1);
@@ -47,7 +46,7 @@ struct ScannedDim {
       DecomposedCall& decomposed, const at::Tensor& scanned,
       c10::ScalarType dtype) const {
     const at::Tensor all = decomposed.all_gather(
-        *with_dtype(*reduced.kept, dtype), dim, mesh_dim, slices, [&] {
+        *reduced.kept->with_dtype(dtype), dim, mesh_dim, slices, [&] {
           const int64_t length = scanned.size(dim);
           return scanned.narrow(
               dim, std::max<int64_t>(length - 1, 0),
@@ -77,7 +76,7 @@ void scan_of(
       decomposed.shard("self", along.self, along.reduced.operand);
   const at::Tensor run = x.defined() ? scan(x.to(computed), along.dim) : x;
   const at::Tensor before = along.prefix(decomposed, run, computed);
-  decomposed.finish({decomposed.wrap(with_dtype(*along.operand, dtype), [&] {
+  decomposed.finish({decomposed.wrap(along.operand->with_dtype(dtype), [&] {
     return (along.before == 0 ? run : join(run, total(before, along.dim)))
         .to(dtype);
   })});
@@ -164,7 +163,7 @@ void running_extreme(const OpCall& call, bool largest) {
   decomposed.finish(
       {decomposed.wrap(along.operand, [&] { return values; }),
        decomposed.wrap(
-           with_dtype(*along.operand, at::kLong), [&] { return indices; })});
+           along.operand->with_dtype(at::kLong), [&] { return indices; })});
 }
 
 void cummax(const OpCall& call) {
@@ -183,8 +182,7 @@ bool one_run_per_rank(const RuleCall& call) {
   const Placements& placements = *call.self().placements;
   const MeshDims mesh_dims = mesh_dims_of_shards(placements, dim);
   return mesh_dims.size() == 1 &&
-         placements[static_cast<size_t>(mesh_dims[0])].kind() !=
-             Placement::Kind::kStridedShard;
+         placements[static_cast<size_t>(mesh_dims[0])].is_contiguous();
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ void topk(const OpCall& call) {
   const c10::ScalarType dtype = self.scalar_type();
   const Reduced r = reduced_by_call(decomposed, spec_of(self), dtype);
   const int64_t dim = r.dims[0];
-  const SpecPtr operand = with_placements(spec_of(self), r.operand, dtype);
+  const SpecPtr operand = spec_of(self).contiguous(r.operand, dtype);
   const std::vector<int64_t> lengths =
       candidates_along(operand->layout(), dim, r.over[0], k);
   const at::Tensor x = decomposed.shard("self", self, r.operand);
@@ -50,7 +50,7 @@ void topk(const OpCall& call) {
   const at::Tensor all_values = decomposed.all_gather(
       *r.kept, dim, r.over[0], lengths, [&] { return values; });
   const at::Tensor all_indices = decomposed.all_gather(
-      *with_dtype(*r.kept, at::kLong), dim, r.over[0], lengths,
+      *r.kept->with_dtype(at::kLong), dim, r.over[0], lengths,
       [&] { return indices; });
   if (decomposed.computes()) {
     at::Tensor chosen;

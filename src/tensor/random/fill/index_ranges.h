@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <tensor/move/region.h>
+#include <plan/transfer/region.h>
 #include <tensor/state/spec_fwd.h>
 #include <tessera/layout/box.h>
 

@@ -143,8 +143,7 @@ at::Tensor draw_like(
         key, part);
   }
   const DTensorSpec& spec = spec_of(like);
-  const SpecPtr drawn = DTensorSpec::make(
-      spec.mesh(), summed_placements(spec), spec.shape(), dtype);
+  const SpecPtr drawn = spec.contiguous(summed_placements(spec), dtype);
   return wrap(
       draw_values(
           GlobalIndexRanges(*drawn), dtype, meta_ready(like).local.device(),
@@ -156,12 +155,9 @@ void write_values(const at::Tensor& to, const at::Tensor& values) {
   if (to.sizes() == values.sizes()) {
     to.copy_(values);
   } else if (is_sharded(to) && is_sharded(values)) {
-    const DTensorSpec& spec = spec_of(values);
     install(
         to, refreshed_shard(values).to(to.scalar_type()),
-        DTensorSpec::make(
-            spec.mesh(), spec.placements(), spec.shape(), spec.strides(),
-            to.scalar_type()));
+        spec_of(values).with_dtype(to.scalar_type()));
   } else {
     to.resize_(values.sizes()).copy_(values);
   }

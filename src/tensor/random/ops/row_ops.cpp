@@ -110,8 +110,7 @@ at::Tensor sample_rows(
                 .item<int64_t>());
   const SpecPtr drawn = DTensorSpec::make(
       spec.mesh(), rows, {spec.shape()[0], samples}, at::kLong);
-  const SpecPtr unsharded_rows =
-      DTensorSpec::make(spec.mesh(), rows, spec.shape(), at::kDouble);
+  const SpecPtr unsharded_rows = spec.contiguous(rows, at::kDouble);
   return wrap(
       replacement ? sample_with_replacement(
                         weights, GlobalIndexRanges(*drawn), call.key())

@@ -24,8 +24,7 @@ SpecPtr drawn_spec(const at::Tensor& like, at::ScalarType dtype) {
     return nullptr;
   }
   const DTensorSpec& spec = spec_of(like);
-  return DTensorSpec::make(
-      spec.mesh(), summed_placements(spec), spec.shape(), dtype);
+  return spec.contiguous(summed_placements(spec), dtype);
 }
 
 // This rank's elements of a parameter, in the layout of `spec`, as f64 on the

@@ -60,9 +60,8 @@ at::Tensor masked(
   }
   return wrap(
       at::mul(refreshed_shard(input), refreshed_shard(mask)).mul_(scale),
-      DTensorSpec::make(
-          spec_of(input).mesh(), spec_of(input).placements(),
-          spec_of(input).shape(), input.scalar_type()));
+      spec_of(input).contiguous(
+          spec_of(input).placements(), input.scalar_type()));
 }
 
 // A copy of a tensor in other placements; in its own where none are given.
@@ -74,8 +73,7 @@ at::Tensor copy_in(
   const DTensorSpec& spec = spec_of(t);
   return wrap(
       redistribute_shard(refreshed_shard(t), spec, *placements).clone(),
-      DTensorSpec::make(
-          spec.mesh(), *placements, spec.shape(), t.scalar_type()));
+      spec.contiguous(*placements, t.scalar_type()));
 }
 
 }  // namespace

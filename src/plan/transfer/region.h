@@ -5,7 +5,7 @@
 
 #include <tessera/layout/layout.h>
 
-namespace tessera::detail::inline tensor_layer {
+namespace tessera::detail::inline plan_layer {
 
 /// The indices of each tensor dim, in storage order.
 using Region = std::vector<Runs>;
@@ -15,4 +15,4 @@ Region region_of(const Layout& layout, const std::vector<int64_t>& coordinate);
 /// Returns the region of a box.
 Region region_of(const Box& box);
 
-}  // namespace tessera::detail::inline tensor_layer
+}  // namespace tessera::detail::inline plan_layer

@@ -1,6 +1,6 @@
-#include <tensor/move/region.h>
+#include "plan/transfer/region.h"
 
-namespace tessera::detail::inline tensor_layer {
+namespace tessera::detail::inline plan_layer {
 
 Region region_of(const Layout& layout, const std::vector<int64_t>& coordinate) {
   Region region;
@@ -18,4 +18,4 @@ Region region_of(const Box& box) {
   return region;
 }
 
-}  // namespace tessera::detail::inline tensor_layer
+}  // namespace tessera::detail::inline plan_layer

@@ -1,8 +1,8 @@
-#include <tensor/move/strided_copies.h>
+#include "plan/transfer/strided_copies.h"
 
 #include <algorithm>
 
-namespace tessera::detail::inline tensor_layer {
+namespace tessera::detail::inline plan_layer {
 
 namespace {
 
@@ -175,6 +175,36 @@ StridedCopies copies_of(
 
 }  // namespace
 
+int64_t StridedCopy::numel() const {
+  int64_t count = 1;
+  for (const int64_t size : sizes) {
+    count *= size;
+  }
+  return count;
+}
+
+bool StridedCopy::is_run() const {
+  return sizes.empty() ||
+         (sizes.size() == 1 && from_strides[0] == 1 && to_strides[0] == 1);
+}
+
+int64_t total_numel(const StridedCopies& copies) {
+  int64_t count = 0;
+  for (const StridedCopy& strided : copies) {
+    count += strided.numel();
+  }
+  return count;
+}
+
+void append_shifted(
+    StridedCopies& copies, StridedCopies more, int64_t from, int64_t to) {
+  for (StridedCopy& copy : more) {
+    copy.from += from;
+    copy.to += to;
+    copies.push_back(std::move(copy));
+  }
+}
+
 StridedCopies copies_between(const Region& held, const Region& wanted) {
   return copies_of(held, wanted, &Segment::held, &Segment::wanted);
 }
@@ -187,4 +217,4 @@ StridedCopies unpacking(const Region& held, const Region& wanted) {
   return copies_of(held, wanted, &Segment::packed, &Segment::wanted);
 }
 
-}  // namespace tessera::detail::inline tensor_layer
+}  // namespace tessera::detail::inline plan_layer
