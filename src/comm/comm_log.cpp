@@ -1,6 +1,7 @@
 #include <tessera/comm/comm_log.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <ostream>
 
 #include <ATen/ops/empty.h>
@@ -168,16 +169,37 @@ std::string to_string(const CommLog& log) {
 
 namespace {
 
+// A JSON string, quotes included.
+std::string json_string(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      result.append({'\\', c});
+    } else if (static_cast<unsigned char>(c) < ' ') {
+      char code[8] = {};
+      std::snprintf(code, sizeof(code), "\\u%04x", c);
+      result += code;
+    } else {
+      result.push_back(c);
+    }
+  }
+  return result + "\"";
+}
+
 std::string to_json(const CommLogEntry& entry) {
   const auto flag = [](bool value) { return value ? "true" : "false"; };
   return c10::str(
-      "{\"cause\": \"", entry.cause, "\", \"asked\": ", flag(entry.asked),
-      ", \"in_backward\": ", flag(entry.in_backward), ", \"kind\": \"",
-      entry.kind, "\", \"ranks\": [", base::join(entry.ranks, ", "),
-      "], \"mesh_dims\": \"", entry.mesh_dims, "\", \"from\": \"", entry.from,
-      "\", \"to\": \"", entry.to, "\", \"dtype\": \"",
+      "{\"cause\": ", json_string(entry.cause),
+      ", \"asked\": ", flag(entry.asked),
+      ", \"in_backward\": ", flag(entry.in_backward),
+      ", \"kind\": ", json_string(entry.kind), ", \"ranks\": [",
+      base::join(entry.ranks, ", "),
+      "], \"mesh_dims\": ", json_string(entry.mesh_dims),
+      ", \"from\": ", json_string(entry.from),
+      ", \"to\": ", json_string(entry.to), ", \"dtype\": \"",
       entry.kind == "barrier" ? "" : detail::dtype_name(entry.dtype),
-      "\", \"bytes\": ", entry.bytes, ", \"line\": \"", entry.line(), "\"}");
+      "\", \"bytes\": ", entry.bytes, ", \"line\": ", json_string(entry.line()),
+      "}");
 }
 
 }  // namespace
@@ -191,8 +213,8 @@ std::string to_json(const CommLog& log) {
   std::vector<std::string> sums;
   for (const CommLogSum& sum : sums_of(entries)) {
     sums.push_back(c10::str(
-        "{\"cause\": \"", sum.cause,
-        "\", \"asked\": ", sum.asked ? "true" : "false",
+        "{\"cause\": ", json_string(sum.cause),
+        ", \"asked\": ", sum.asked ? "true" : "false",
         ", \"count\": ", sum.count, ", \"bytes\": ", sum.bytes, "}"));
   }
   return c10::str(
