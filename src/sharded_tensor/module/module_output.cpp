@@ -158,7 +158,7 @@ std::vector<Shard> reshard_local_shard(
     const ProcessGroup& group) {
   constexpr const char* kCall = "reshard_local_shard";
   const detail::CallCause cause(kCall);
-  detail::Agreement agreement(kCall, group);
+  auto agreement = detail::begin_agreement(kCall, group);
   std::optional<ShardedTensor> tensor;
   agreement.check([&] {
     tensor =
