@@ -96,12 +96,6 @@ ELSEWHERE = {
         ("src/rules/families/view_*", "the kinds of views, a file each"),
     "src/rules/families/rows_of_dims.h":
         ("src/rules/families/concat.cpp", "waits for a source of its own"),
-    "src/sharded_tensor/format/archive.h":
-        ("src/sharded_tensor/format/byte_archive.cpp",
-         "waits for one format instead of bytes and text"),
-    "src/sharded_tensor/format/encode_types.h":
-        ("src/sharded_tensor/format/encode_specs.cpp",
-         "waits for one format instead of bytes and text"),
     "src/sharded_tensor/module/parameter_plan.h":
         ("src/sharded_tensor/module/shard_parameter.cpp",
          "what shard_parameter() and shard_module() share"),
