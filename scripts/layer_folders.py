@@ -33,6 +33,7 @@ FOLDERS = {
                "decompositions", "decompositions/norm", "decompositions/loss",
                "decompositions/other", "random/philox", "random/fill", "random/ops",
                "autograd", "api", "uses", "fast", "inspect", "dispatch"],
+    "modules": ["."],
     "parallel": ["."],
     "sharded_tensor": ["spec", "format", "tensor", "module", "ops"],
 }
@@ -44,8 +45,9 @@ PUBLIC = {
     "layout": {"box.h": ".", "xla.h": "xla"},
     "tensor": {"xla.h": "impl", "machine_model.h": "move", "dtensor.h": "autograd",
                "operators.h": "inspect", "visualize_sharding.h": "inspect"},
+    "modules": {"module_call.h": "."},
     "sharded_tensor": {"errors.h": "spec", "ops.h": "ops", "shard_module.h": "module",
-                       "sharded_module.h": "module"},
+                       "sharded_module.h": "module", "call_plan.h": "module"},
 }
 # Folders whose files are not counted, and why.
 UNCOUNTED = {
@@ -78,7 +80,7 @@ ELSEWHERE = {
     "include/tessera/sharded_tensor/create.h": ("src/sharded_tensor/tensor/*", PARTS),
     "include/tessera/sharded_tensor/shard_module.h":
         ("src/sharded_tensor/module/*", PARTS),
-    "include/tessera/sharded_tensor/sharded_module.h":
+    "include/tessera/sharded_tensor/call_plan.h":
         ("src/sharded_tensor/module/module_output.cpp", PARTS),
     "include/tessera/sharded_tensor/sharded_tensor.h":
         ("src/sharded_tensor/tensor/*", PARTS),

@@ -3,9 +3,8 @@
 #include <map>
 
 #include <c10/util/Exception.h>
+#include <modules/module_path.h>
 #include <parallel/layer_kinds.h>
-#include <parallel/plan_paths.h>
-#include <tensor/api/module_name.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/nn/modules/activation.h>
@@ -15,6 +14,8 @@ namespace tessera::detail::inline parallel_layer {
 namespace {
 
 using torch::nn::Module;
+
+constexpr const char* kCall = "parallelize_module";
 
 const char* name_of(const ParallelStyle& style) {
   constexpr const char* kNames[] = {"ColwiseParallel",     "RowwiseParallel",
@@ -33,7 +34,8 @@ class Planner {
 
   void add(const std::string& path, const ParallelStyle& style) {
     if (const auto* own = std::get_if<ParameterParallel>(&style)) {
-      for (const NamedParameter& named : find_parameters(root_, path)) {
+      for (const NamedParameter& named :
+           find_parameters(kCall, name_of(style), root_, path)) {
         begin(named.path, style);
         auto use = make_use();
         add_step(use->input, own->input_layouts);
@@ -42,7 +44,7 @@ class Planner {
       }
       return;
     }
-    for (const NamedModule& named : find_modules(root_, path)) {
+    for (const NamedModule& named : find_modules(kCall, root_, path)) {
       begin(named.path, style);
       std::visit([&](const auto& one) { apply(named, one); }, style);
     }

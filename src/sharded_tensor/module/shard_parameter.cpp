@@ -1,7 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <comm/log/call_cause.h>
-#include <sharded_tensor/module/module_path.h>
+#include <sharded_tensor/module/module_members.h>
 #include <sharded_tensor/module/parameter_plan.h>
 #include <sharded_tensor/tensor/agreement.h>
 #include <sharded_tensor/tensor/infer_mesh.h>

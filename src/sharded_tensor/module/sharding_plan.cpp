@@ -7,11 +7,11 @@
 #include <base/text.h>
 #include <c10/util/Exception.h>
 #include <comm/log/call_cause.h>
-#include <sharded_tensor/module/module_path.h>
+#include <modules/module_path.h>
+#include <sharded_tensor/module/module_members.h>
 #include <sharded_tensor/module/parameter_plan.h>
 #include <sharded_tensor/spec/raise.h>
 #include <sharded_tensor/tensor/agreement.h>
-#include <tensor/api/module_name.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/shard_module.h>
 #include <torch/nn/module.h>
