@@ -34,7 +34,7 @@ FOLDERS = {
                "decompositions/other", "random/philox", "random/fill", "random/ops",
                "autograd", "api", "uses", "fast", "inspect", "dispatch"],
     "modules": ["."],
-    "parallel": ["."],
+    "parallel": [".", "styles"],
     "sharded_tensor": ["spec", "format", "tensor", "module", "ops"],
 }
 # The folder of public headers without a source of their name, or whose types are
@@ -65,6 +65,8 @@ ELSEWHERE = {
     "src/tensor/random/ops/table.h": ("src/tensor/random/ops/*_ops.cpp", FAMILY),
     "src/sharded_tensor/ops/builtin_ops.h": ("src/sharded_tensor/ops/*", FAMILY),
     "include/tessera/sharded_tensor/ops.h": ("src/sharded_tensor/ops/*", FAMILY),
+    "include/tessera/parallel/parallelize_module.h":
+        ("src/parallel/styles/*", "a file for each style"),
 
     "src/comm/this_rank.h": ("src/comm/world.cpp", HOOK),
     "src/tensor/state/late_operators.h":
