@@ -24,9 +24,11 @@ LAYERS = {
     "rules": ["base", "layout"],
     "comm": ["base", "layout", "plan"],
     "tensor": ["base", "layout", "plan", "rules", "comm"],
-    "parallel": ["base", "layout", "plan", "rules", "comm", "tensor"],
-    "sharded_tensor": ["base", "layout", "plan", "comm", "tensor"],
-    "checkpoint": ["base", "layout", "plan", "comm", "tensor", "sharded_tensor"],
+    "modules": ["base", "layout", "comm", "tensor"],
+    "parallel": ["base", "layout", "plan", "rules", "comm", "tensor", "modules"],
+    "sharded_tensor": ["base", "layout", "plan", "comm", "tensor", "modules"],
+    "checkpoint": ["base", "layout", "plan", "comm", "tensor", "modules",
+                   "sharded_tensor"],
 }
 # Layers that see neither tensors nor processes, and what they may use of LibTorch.
 SCALAR_TYPE = "c10/core/ScalarType.h"

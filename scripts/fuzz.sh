@@ -17,8 +17,8 @@ seconds=${FUZZ_SECONDS:-1800}
 clang=${FUZZ_CLANG:-clang++-14}
 out=build-fuzz
 sources='spec/remote_device spec/metadata spec/enum_codec spec/sharding_spec
-spec/shard_checks spec/infer_spec spec/spec_registry format/codec format/byte_archive
-format/text_archive format/encode_types format/encode_specs format/serialize'
+spec/shard_checks spec/infer_spec spec/spec_registry format/codec
+format/encode_types format/encode_specs format/serialize'
 
 say() { echo "fuzz: $*" >&2; }
 has_fuzzer() {

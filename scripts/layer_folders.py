@@ -33,7 +33,8 @@ FOLDERS = {
                "decompositions", "decompositions/norm", "decompositions/loss",
                "decompositions/other", "random/philox", "random/fill", "random/ops",
                "autograd", "api", "uses", "fast", "inspect", "dispatch"],
-    "parallel": ["."],
+    "modules": ["."],
+    "parallel": [".", "styles"],
     "sharded_tensor": ["spec", "format", "tensor", "module", "ops"],
 }
 # The folder of public headers without a source of their name, or whose types are
@@ -44,8 +45,9 @@ PUBLIC = {
     "layout": {"box.h": ".", "xla.h": "xla"},
     "tensor": {"xla.h": "impl", "machine_model.h": "move", "dtensor.h": "autograd",
                "operators.h": "inspect", "visualize_sharding.h": "inspect"},
+    "modules": {"module_call.h": "."},
     "sharded_tensor": {"errors.h": "spec", "ops.h": "ops", "shard_module.h": "module",
-                       "sharded_module.h": "module"},
+                       "sharded_module.h": "module", "call_plan.h": "module"},
 }
 # Folders whose files are not counted, and why.
 UNCOUNTED = {
@@ -63,6 +65,8 @@ ELSEWHERE = {
     "src/tensor/random/ops/table.h": ("src/tensor/random/ops/*_ops.cpp", FAMILY),
     "src/sharded_tensor/ops/builtin_ops.h": ("src/sharded_tensor/ops/*", FAMILY),
     "include/tessera/sharded_tensor/ops.h": ("src/sharded_tensor/ops/*", FAMILY),
+    "include/tessera/parallel/parallelize_module.h":
+        ("src/parallel/styles/*", "a file for each style"),
 
     "src/comm/this_rank.h": ("src/comm/world.cpp", HOOK),
     "src/tensor/state/late_operators.h":
@@ -78,7 +82,7 @@ ELSEWHERE = {
     "include/tessera/sharded_tensor/create.h": ("src/sharded_tensor/tensor/*", PARTS),
     "include/tessera/sharded_tensor/shard_module.h":
         ("src/sharded_tensor/module/*", PARTS),
-    "include/tessera/sharded_tensor/sharded_module.h":
+    "include/tessera/sharded_tensor/call_plan.h":
         ("src/sharded_tensor/module/module_output.cpp", PARTS),
     "include/tessera/sharded_tensor/sharded_tensor.h":
         ("src/sharded_tensor/tensor/*", PARTS),
@@ -96,12 +100,6 @@ ELSEWHERE = {
         ("src/rules/families/view_*", "the kinds of views, a file each"),
     "src/rules/families/rows_of_dims.h":
         ("src/rules/families/concat.cpp", "waits for a source of its own"),
-    "src/sharded_tensor/format/archive.h":
-        ("src/sharded_tensor/format/byte_archive.cpp",
-         "waits for one format instead of bytes and text"),
-    "src/sharded_tensor/format/encode_types.h":
-        ("src/sharded_tensor/format/encode_specs.cpp",
-         "waits for one format instead of bytes and text"),
     "src/sharded_tensor/module/parameter_plan.h":
         ("src/sharded_tensor/module/shard_parameter.cpp",
          "what shard_parameter() and shard_module() share"),

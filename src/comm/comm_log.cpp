@@ -1,13 +1,15 @@
 #include <tessera/comm/comm_log.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <ostream>
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
+#include <tessera/comm/world.h>
 
-#include "base/hash.h"
 #include "base/text.h"
+#include "comm/agreement.h"
 #include "comm/engine/engine.h"
 #include "comm/log/call_cause.h"
 #include "comm/log/call_records.h"
@@ -47,41 +49,30 @@ std::vector<CommLogSum> sums_of(const std::vector<CommLogEntry>& entries) {
   return sums;
 }
 
-// A number of what a rank recorded, bytes apart: equal on ranks that recorded
-// the same calls.
-int64_t fingerprint(const std::vector<CommLogEntry>& entries) {
-  uint64_t hash = base::hash_bytes("");
-  const auto add = [&](const std::string& text) {
-    hash = base::hash_bytes("\n", base::hash_bytes(text, hash));
-  };
+// What a rank recorded, bytes apart: how many entries, then a line each. Equal
+// on ranks that recorded the same calls.
+std::string calls_of(const std::vector<CommLogEntry>& entries) {
+  std::string text = c10::str(entries.size(), " entries");
   for (const CommLogEntry& entry : entries) {
-    add(entry.cause);
     // A group that is named by its ranks differs between ranks.
-    add(entry.mesh_dims.empty() && entry.from.empty() ? entry.kind
-                                                      : entry.text);
+    const bool is_named = entry.mesh_dims.empty() && entry.from.empty();
+    text += "\n" + entry.cause + "\n" + (is_named ? entry.kind : entry.text);
   }
-  return static_cast<int64_t>(hash);
+  return text;
 }
 
 void check_same_calls(
     const std::vector<CommLogEntry>& entries, const Communicator& group) {
-  const at::Tensor mine = at::empty({2}, at::kLong);
-  const at::Tensor all = at::empty({group.size(), 2}, at::kLong);
-  mine.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(entries.size());
-  mine.mutable_data_ptr<int64_t>()[1] = fingerprint(entries);
-  group.all_gather(all, mine);
-  const int64_t* pairs = all.const_data_ptr<int64_t>();
-  for (int64_t group_rank = 1; group_rank < group.size(); ++group_rank) {
-    TORCH_CHECK_VALUE(
-        pairs[2 * group_rank] == pairs[0] &&
-            pairs[2 * group_rank + 1] == pairs[1],
-        "CommLog::largest_over on ", detail::describe_group(group.ranks()),
-        ", rank ", group.ranks()[static_cast<size_t>(group.rank())],
-        ": the ranks recorded different calls; rank ", group.ranks()[0],
-        " has ", pairs[0], " entries, rank ",
-        group.ranks()[static_cast<size_t>(group_rank)], " has ",
-        pairs[2 * group_rank], "; compare entries() of these ranks");
-  }
+  const auto different = detail::find_difference(group, calls_of(entries));
+  const auto count = [](const std::string& calls) {
+    return calls.substr(0, calls.find('\n'));
+  };
+  TORCH_CHECK_VALUE(
+      !different, "CommLog::largest_over on ",
+      detail::describe_group(group.ranks()), ", rank ", rank(),
+      ": the ranks recorded different calls; rank ", different->rank, " has ",
+      count(different->text), ", rank ", different->other_rank, " has ",
+      count(different->other_text), "; compare entries() of these ranks");
 }
 
 }  // namespace
@@ -168,16 +159,37 @@ std::string to_string(const CommLog& log) {
 
 namespace {
 
+// A JSON string, quotes included.
+std::string json_string(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      result.append({'\\', c});
+    } else if (static_cast<unsigned char>(c) < ' ') {
+      char code[8] = {};
+      std::snprintf(code, sizeof(code), "\\u%04x", c);
+      result += code;
+    } else {
+      result.push_back(c);
+    }
+  }
+  return result + "\"";
+}
+
 std::string to_json(const CommLogEntry& entry) {
   const auto flag = [](bool value) { return value ? "true" : "false"; };
   return c10::str(
-      "{\"cause\": \"", entry.cause, "\", \"asked\": ", flag(entry.asked),
-      ", \"in_backward\": ", flag(entry.in_backward), ", \"kind\": \"",
-      entry.kind, "\", \"ranks\": [", base::join(entry.ranks, ", "),
-      "], \"mesh_dims\": \"", entry.mesh_dims, "\", \"from\": \"", entry.from,
-      "\", \"to\": \"", entry.to, "\", \"dtype\": \"",
+      "{\"cause\": ", json_string(entry.cause),
+      ", \"asked\": ", flag(entry.asked),
+      ", \"in_backward\": ", flag(entry.in_backward),
+      ", \"kind\": ", json_string(entry.kind), ", \"ranks\": [",
+      base::join(entry.ranks, ", "),
+      "], \"mesh_dims\": ", json_string(entry.mesh_dims),
+      ", \"from\": ", json_string(entry.from),
+      ", \"to\": ", json_string(entry.to), ", \"dtype\": \"",
       entry.kind == "barrier" ? "" : detail::dtype_name(entry.dtype),
-      "\", \"bytes\": ", entry.bytes, ", \"line\": \"", entry.line(), "\"}");
+      "\", \"bytes\": ", entry.bytes, ", \"line\": ", json_string(entry.line()),
+      "}");
 }
 
 }  // namespace
@@ -191,8 +203,8 @@ std::string to_json(const CommLog& log) {
   std::vector<std::string> sums;
   for (const CommLogSum& sum : sums_of(entries)) {
     sums.push_back(c10::str(
-        "{\"cause\": \"", sum.cause,
-        "\", \"asked\": ", sum.asked ? "true" : "false",
+        "{\"cause\": ", json_string(sum.cause),
+        ", \"asked\": ", sum.asked ? "true" : "false",
         ", \"count\": ", sum.count, ", \"bytes\": ", sum.bytes, "}"));
   }
   return c10::str(

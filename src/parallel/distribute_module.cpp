@@ -1,8 +1,8 @@
 #include <tessera/parallel/distribute_module.h>
 
 #include <c10/util/Exception.h>
+#include <modules/optimizer_state.h>
 #include <parallel/parameter_names.h>
-#include <tensor/api/optimizer_state.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/optim/optimizer.h>
 

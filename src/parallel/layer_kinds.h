@@ -4,11 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include <ATen/core/Tensor.h>
-
-namespace torch::nn {
-class Module;
-}
+#include <tessera/parallel/parallel_style.h>
 
 namespace tessera::detail::inline parallel_layer {
 
@@ -27,6 +23,8 @@ struct Layer {
 };
 
 /// Returns nothing for modules that are no Linear, Embedding or Conv.
-std::optional<Layer> layer_of(torch::nn::Module& module);
+std::optional<Layer> layer_of(const torch::nn::Module& module);
+/// The same, and throws for them.
+Layer layer_at(const StyledModule& target);
 
 }  // namespace tessera::detail::inline parallel_layer

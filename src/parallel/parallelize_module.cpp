@@ -37,10 +37,17 @@ void parallelize_module(
     const ParallelizeOptions& options) {
   const int64_t dim = detail::find_mesh_dim(
       "parallelize_module", mesh, options.mesh_dim, "tp", mesh.ndim() - 1);
-  const auto actions = detail::find_actions(module, mesh, dim, plan);
+  detail::StyleActions actions(module, mesh, dim);
+  for (const bool around : {false, true}) {
+    for (const auto& [path, style] : plan) {
+      if (style.is_around() == around) {
+        actions.add(path, style);
+      }
+    }
+  }
   check_convertible(module, mesh);
   detail::name_parameters(module);
-  for (const detail::StyleAction& action : actions) {
+  for (const detail::StyleAction& action : actions.take()) {
     make_dtensor_(action.parameter, mesh, action.placements);
     if (action.use) {
       detail::set_parameter_use(action.parameter, action.use);

@@ -8,8 +8,6 @@
 
 #include <functional>
 #include <string>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,6 +15,7 @@
 #include <tessera/comm/device_mesh.h>
 #include <tessera/export.h>
 #include <tessera/layout/placement.h>
+#include <tessera/modules/module_call.h>
 
 namespace torch::nn {
 class Module;
@@ -52,22 +51,6 @@ namespace detail::inline parallel_layer {
 TESSERA_API void check_tensor_count(
     const char* which, size_t given, size_t returned);
 
-inline void collect_tensors(at::Tensor& value, std::vector<at::Tensor*>& into) {
-  into.push_back(&value);
-}
-inline void collect_tensors(
-    std::vector<at::Tensor>& values, std::vector<at::Tensor*>& into) {
-  for (at::Tensor& value : values) {
-    into.push_back(&value);
-  }
-}
-template <class... T>
-void collect_tensors(std::tuple<T...>& values, std::vector<at::Tensor*>& into) {
-  std::apply([&](auto&... v) { (collect_tensors(v, into), ...); }, values);
-}
-template <class T>
-void collect_tensors(T&, std::vector<at::Tensor*>&) {}
-
 /// Applies a TensorsFn to all tensors inside `value`.
 template <class T>
 void map_tensors_inside(
@@ -75,17 +58,12 @@ void map_tensors_inside(
   if (!fn) {
     return;
   }
-  std::vector<at::Tensor*> slots;
-  collect_tensors(value, slots);
   std::vector<at::Tensor> tensors;
-  for (const at::Tensor* slot : slots) {
-    tensors.push_back(*slot);
-  }
-  std::vector<at::Tensor> mapped = fn(std::move(tensors), mesh);
-  check_tensor_count(which, slots.size(), mapped.size());
-  for (size_t i = 0; i < slots.size(); ++i) {
-    *slots[i] = std::move(mapped[i]);
-  }
+  visit_tensors(value, [&](at::Tensor& t) { tensors.push_back(t); });
+  std::vector<at::Tensor> mapped = fn(tensors, mesh);
+  check_tensor_count(which, tensors.size(), mapped.size());
+  auto next = mapped.begin();
+  visit_tensors(value, [&](at::Tensor& t) { t = std::move(*next++); });
 }
 
 }  // namespace detail::inline parallel_layer
@@ -93,11 +71,11 @@ void map_tensors_inside(
 /// A module and what happens around its forward(). `M` is a shared_ptr to a
 /// module or a holder made by TORCH_MODULE.
 template <class M>
-class DistributedModule {
+class DistributedModule : public detail::ModuleCall<M> {
  public:
   DistributedModule(
       M module, DeviceMesh mesh, TensorsFn input, TensorsFn output)
-      : module_(std::move(module)),
+      : detail::ModuleCall<M>(std::move(module)),
         mesh_(std::move(mesh)),
         input_(std::move(input)),
         output_(std::move(output)) {}
@@ -105,20 +83,19 @@ class DistributedModule {
   /// Maps the tensors among the arguments, calls forward(), maps its result.
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) const {
-    std::tuple<std::decay_t<Arguments>...> mapped(
+    return this->call(
+        [this](auto& values) {
+          detail::map_tensors_inside(values, input_, mesh_, "input_fn");
+        },
+        [this](auto&... values) { return this->forward(values...); },
+        [this](auto& result) {
+          detail::map_tensors_inside(result, output_, mesh_, "output_fn");
+        },
         std::forward<Arguments>(arguments)...);
-    detail::map_tensors_inside(mapped, input_, mesh_, "input_fn");
-    auto result = std::apply(
-        [this](auto&... a) { return module_->forward(a...); }, mapped);
-    detail::map_tensors_inside(result, output_, mesh_, "output_fn");
-    return result;
   }
-  const M& module() const { return module_; }
-  auto* operator->() const { return &*module_; }
   const DeviceMesh& mesh() const { return mesh_; }
 
  private:
-  mutable M module_;  // a handle: holders pass their own constness on
   DeviceMesh mesh_;
   TensorsFn input_;
   TensorsFn output_;

@@ -11,12 +11,12 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <tessera/comm/device_mesh.h>
 #include <tessera/export.h>
 #include <tessera/layout/placement.h>
+#include <tessera/parallel/parallel_style.h>
 
 namespace torch::nn {
 class Module;
@@ -28,58 +28,68 @@ namespace tessera {
 /// Embedding by columns, MultiheadAttention by heads (its packed projection).
 /// Inputs become replicated. Results are sharded tensors: to_local() has this
 /// rank's part.
-struct ColwiseParallel {
+struct TESSERA_API ColwiseParallel {
+  static constexpr const char* kName = "ColwiseParallel";
   /// What plain inputs are taken for, cut evenly.
   Placement input_layouts = Replicate();
   /// What results become; where not set they stay cut by the layer's outputs.
   std::optional<Placement> output_layouts = {};
+  void apply(StyledModule& target) const;
 };
 
 /// Cuts a layer by its inputs: Linear and Conv by columns of the weight,
 /// Embedding by rows, that is by vocabulary. Each rank has a partial value of
 /// the result, which becomes `output_layouts`: Replicate() adds them up on all
 /// ranks, Shard(1) adds them up by parts of the sequence.
-struct RowwiseParallel {
+struct TESSERA_API RowwiseParallel {
+  static constexpr const char* kName = "RowwiseParallel";
   /// What plain inputs are taken for; where not set, cut as the layer needs.
   std::optional<Placement> input_layouts = {};
   Placement output_layouts = Replicate();
+  void apply(StyledModule& target) const;
 };
 
 /// Keeps a layer whole and gives each rank a part of the sequence: norms, also
 /// those that a user wrote as `x * weight`. Layers without parameters, such as
 /// Dropout, follow their input anyway.
-struct SequenceParallel {
+struct TESSERA_API SequenceParallel {
+  static constexpr const char* kName = "SequenceParallel";
   int64_t sequence_dim = 1;
+  void apply(StyledModule& target) const;
 };
 
 /// Says what layout arrives at a module, and in which one its parameters are to
 /// meet it: where a parameter of the module is used on an input in
 /// `input_layouts`, that becomes `desired_input_layouts` first.
-struct PrepareModuleInput {
+struct TESSERA_API PrepareModuleInput {
+  static constexpr const char* kName = "PrepareModuleInput";
   Placement input_layouts = Replicate();
   Placement desired_input_layouts = Replicate();
+  void apply_around(StyledModule& target) const;
 };
 
 /// The same for what leaves a module: results of its parameters in
 /// `output_layouts` become `desired_output_layouts`.
-struct PrepareModuleOutput {
+struct TESSERA_API PrepareModuleOutput {
+  static constexpr const char* kName = "PrepareModuleOutput";
   Placement output_layouts = Replicate();
   Placement desired_output_layouts = Replicate();
+  void apply_around(StyledModule& target) const;
 };
 
 /// Places one parameter of a module of your own, by its name, and says what
 /// layouts the calls that multiply with it should have.
-struct ParameterParallel {
+struct TESSERA_API ParameterParallel {
+  static constexpr const char* kName = "ParameterParallel";
   Placement placement = Replicate();
   std::optional<Placement> input_layouts = {};
   std::optional<Placement> output_layouts = {};
+  void apply(StyledParameter& target) const;
 };
 
-using ParallelStyle = std::variant<
-    ColwiseParallel, RowwiseParallel, SequenceParallel, PrepareModuleInput,
-    PrepareModuleOutput, ParameterParallel>;
-/// Paths and styles. A path names a module, "" the whole one, or for
-/// ParameterParallel a parameter; its parts may be globs: "layers.*.attn.q".
+/// Paths and styles, those above or your own (parallel_style.h). A path names a
+/// module, "" the whole one, or for ParameterParallel a parameter; its parts
+/// may be globs: "layers.*.attn.q".
 using ParallelPlan = std::vector<std::pair<std::string, ParallelStyle>>;
 
 struct ParallelizeOptions {

@@ -115,10 +115,6 @@ std::string frame(Kind kind, std::string_view payload) {
   return out.take();
 }
 
-bool is_framed(std::string_view bytes) {
-  return bytes.starts_with(kMagic);
-}
-
 std::string_view unframe(Kind kind, std::string_view bytes) {
   Reader in(bytes, name_of(kind));
   if (in.view(kMagic.size()) != kMagic) {

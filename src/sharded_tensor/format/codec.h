@@ -89,8 +89,6 @@ class Reader {
 
 /// Puts a frame around a payload.
 std::string frame(Kind kind, std::string_view payload);
-/// Tells whether bytes begin like a frame.
-bool is_framed(std::string_view bytes);
 /// Returns the payload of a frame, not copied; throws unless it is a whole and
 /// undamaged frame of that kind and of a version that is known.
 std::string_view unframe(Kind kind, std::string_view bytes);

@@ -2,7 +2,8 @@
 
 #include <c10/util/Exception.h>
 
-#include "sharded_tensor/format/encode_types.h"
+#include "base/escape.h"
+#include "sharded_tensor/format/encode.h"
 #include "sharded_tensor/spec/spec_registry.h"
 
 namespace tessera::sharded_tensor::format {
@@ -12,31 +13,31 @@ namespace {
 // A placement in bytes: its length, and "cpu" or longer.
 constexpr size_t kLeastPlacementBytes = 8;
 
-void write_spec(Encoder& out, const ChunkShardingSpec& spec) {
-  out.number("dim", spec.dim());
-  out.count("placements", spec.placements().size());
+void encode_fields(Writer& out, const ChunkShardingSpec& spec) {
+  out.i64(spec.dim());
+  out.u64(spec.placements().size());
   for (const RemoteDevice& placement : spec.placements()) {
-    encode_value(out, placement);
+    encode(out, placement);
   }
 }
 
-void write_spec(Encoder& out, const EnumerableShardingSpec& spec) {
-  write_shards(out, spec.shards());
+void encode_fields(Writer& out, const EnumerableShardingSpec& spec) {
+  encode_shards(out, spec.shards());
 }
 
-ShardingSpecPtr read_chunks(Decoder& in) {
-  const int64_t dim = in.number("dim");
-  const size_t count = in.count("placements", kLeastPlacementBytes);
+ShardingSpecPtr decode_chunks(Reader& in) {
+  const int64_t dim = in.i64();
+  const size_t count = in.count(kLeastPlacementBytes);
   std::vector<RemoteDevice> placements;
   placements.reserve(count);
   for (size_t i = 0; i < count; ++i) {
-    placements.push_back(read_remote_device(in));
+    placements.push_back(decode_remote_device(in));
   }
   return std::make_shared<ChunkShardingSpec>(dim, std::move(placements));
 }
 
-ShardingSpecPtr read_enumerable(Decoder& in) {
-  std::vector<ShardMetadata> shards = read_shards(in);
+ShardingSpecPtr decode_enumerable(Reader& in) {
+  std::vector<ShardMetadata> shards = decode_shards(in);
   try {
     return std::make_shared<EnumerableShardingSpec>(std::move(shards));
   } catch (const c10::Error& error) {
@@ -44,7 +45,7 @@ ShardingSpecPtr read_enumerable(Decoder& in) {
   }
 }
 
-void write_user_spec(Encoder& out, const ShardingSpec& spec) {
+void encode_user_spec(Writer& out, const ShardingSpec& spec) {
   const std::string name = spec.name();
   TORCH_CHECK_VALUE(
       !name.empty() && !is_built_in(name),
@@ -54,14 +55,14 @@ void write_user_spec(Encoder& out, const ShardingSpec& spec) {
       !payload.empty(), "serialize: ", name,
       " has no encode(); return what describes the spec there and name what "
       "reads it by register_sharding_spec()");
-  out.text("name", name);
-  out.text("payload", payload);
+  out.string(name);
+  out.string(payload);
 }
 
-ShardingSpecPtr read_user_spec(Decoder& in, const std::string& name) {
-  const std::string payload = in.text("payload");
+ShardingSpecPtr decode_user_spec(Reader& in, const std::string& name) {
+  const std::string payload = in.string();
   const SpecDecoder decode = find_spec_decoder(name);
-  const std::string shown = escape(name.substr(0, 60));
+  const std::string shown = base::escape(name.substr(0, 60));
   if (!decode) {
     in.fail(
         "no decoder of '" + shown +
@@ -82,43 +83,28 @@ ShardingSpecPtr read_user_spec(Decoder& in, const std::string& name) {
   return spec;
 }
 
-template <class Spec>
-std::string encoded(const Spec& spec) {
-  ByteEncoder out;
-  write_spec(out, spec);
-  return out.take();
-}
-
 }  // namespace
 
-std::string encode_fields(const ChunkShardingSpec& spec) {
-  return encoded(spec);
-}
-
-std::string encode_fields(const EnumerableShardingSpec& spec) {
-  return encoded(spec);
-}
-
-void encode_value(Encoder& out, const ShardingSpec& value) {
+void encode(Writer& out, const ShardingSpec& value) {
   // Not by a cast: a user's spec may be derived from one of the library.
   if (typeid(value) == typeid(ChunkShardingSpec)) {
-    out.text("name", kChunkName);
-    write_spec(out, static_cast<const ChunkShardingSpec&>(value));
+    out.string(kChunkName);
+    encode_fields(out, static_cast<const ChunkShardingSpec&>(value));
   } else if (typeid(value) == typeid(EnumerableShardingSpec)) {
-    out.text("name", kEnumerableName);
-    write_spec(out, static_cast<const EnumerableShardingSpec&>(value));
+    out.string(kEnumerableName);
+    encode_fields(out, static_cast<const EnumerableShardingSpec&>(value));
   } else {
-    write_user_spec(out, value);
+    encode_user_spec(out, value);
   }
 }
 
-ShardingSpecPtr read_sharding_spec(Decoder& in) {
-  const std::string name = in.text("name");
+ShardingSpecPtr decode_sharding_spec(Reader& in) {
+  const std::string name = in.string();
   if (name == kChunkName) {
-    return read_chunks(in);
+    return decode_chunks(in);
   }
-  return name == kEnumerableName ? read_enumerable(in)
-                                 : read_user_spec(in, name);
+  return name == kEnumerableName ? decode_enumerable(in)
+                                 : decode_user_spec(in, name);
 }
 
 }  // namespace tessera::sharded_tensor::format
@@ -126,11 +112,15 @@ ShardingSpecPtr read_sharding_spec(Decoder& in) {
 namespace tessera::sharded_tensor {
 
 std::string ChunkShardingSpec::encode() const {
-  return format::encode_fields(*this);
+  format::Writer out;
+  format::encode_fields(out, *this);
+  return out.take();
 }
 
 std::string EnumerableShardingSpec::encode() const {
-  return format::encode_fields(*this);
+  format::Writer out;
+  format::encode_fields(out, *this);
+  return out.take();
 }
 
 }  // namespace tessera::sharded_tensor

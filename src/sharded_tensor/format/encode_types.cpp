@@ -1,7 +1,8 @@
-#include "sharded_tensor/format/encode_types.h"
-
 #include <c10/util/Exception.h>
 
+#include "base/escape.h"
+#include "sharded_tensor/format/encode.h"
+#include "sharded_tensor/spec/enum_codec.h"
 #include "sharded_tensor/spec/shard_checks.h"
 
 namespace tessera::sharded_tensor::format {
@@ -19,8 +20,8 @@ void check_ndim(size_t ndim) {
       " dims can be saved; got ", ndim);
 }
 
-std::vector<int64_t> read_dims(Decoder& in, const char* name) {
-  std::vector<int64_t> dims = in.numbers(name);
+std::vector<int64_t> decode_dims(Reader& in, const char* name) {
+  std::vector<int64_t> dims = in.ints();
   if (dims.size() > kMaxDims) {
     in.fail(c10::str(name, " of ", dims.size(), " dims, more than ", kMaxDims));
   }
@@ -29,7 +30,7 @@ std::vector<int64_t> read_dims(Decoder& in, const char* name) {
 
 // Turns what a value's own checks say into an error with the place.
 template <class Make>
-auto checked(const Decoder& in, const Make& make) {
+auto checked(const Reader& in, const Make& make) {
   try {
     return make();
   } catch (const c10::Error& error) {
@@ -37,7 +38,30 @@ auto checked(const Decoder& in, const Make& make) {
   }
 }
 
-RemoteDevice parse_device(const Decoder& in, const std::string& text) {
+bool has_meaning(uint8_t code, const EnumCodec& codec) {
+  return code < codec.count && !codec.name(code).empty();
+}
+
+template <class T>
+void encode_choice(
+    Writer& out, const char* name, T value, const EnumCodec& codec) {
+  const auto code = static_cast<uint8_t>(value);
+  TORCH_CHECK_VALUE(
+      has_meaning(code, codec), "serialize: ", static_cast<int>(code),
+      " is no code of ", name);
+  out.u8(code);
+}
+
+template <class T>
+T decode_choice(Reader& in, const char* name, const EnumCodec& codec) {
+  const uint8_t code = in.u8();
+  if (!has_meaning(code, codec)) {
+    in.fail(c10::str(static_cast<int>(code), " is no code of ", name));
+  }
+  return static_cast<T>(code);
+}
+
+RemoteDevice parse_device(const Reader& in, const std::string& text) {
   try {
     RemoteDevice device(text);
     if (to_string(device) == text) {
@@ -46,32 +70,31 @@ RemoteDevice parse_device(const Decoder& in, const std::string& text) {
   } catch (const c10::Error&) {
     // The parser's own words would repeat the text unescaped.
   }
-  in.fail("'" + escape(text.substr(0, 60)) + "' is no device");
+  in.fail("'" + base::escape(text.substr(0, 60)) + "' is no device");
 }
 
 }  // namespace
 
-void encode_value(Encoder& out, const RemoteDevice& value) {
-  out.text("device", to_string(value));
+void encode(Writer& out, const RemoteDevice& value) {
+  out.string(to_string(value));
 }
 
-RemoteDevice read_remote_device(Decoder& in) {
-  return parse_device(in, in.text("device"));
+RemoteDevice decode_remote_device(Reader& in) {
+  return parse_device(in, in.string());
 }
 
-void encode_value(Encoder& out, const ShardMetadata& value) {
+void encode(Writer& out, const ShardMetadata& value) {
   check_shard(value);
   check_ndim(value.shard_sizes.size());
-  out.numbers("offsets", value.shard_offsets);
-  out.numbers("sizes", value.shard_sizes);
-  out.text(
-      "placement", value.placement ? to_string(*value.placement) : kNowhere);
+  out.ints(value.shard_offsets);
+  out.ints(value.shard_sizes);
+  out.string(value.placement ? to_string(*value.placement) : kNowhere);
 }
 
-ShardMetadata read_shard_metadata(Decoder& in) {
-  std::vector<int64_t> offsets = read_dims(in, "offsets");
-  std::vector<int64_t> sizes = read_dims(in, "sizes");
-  const std::string text = in.text("placement");
+ShardMetadata decode_shard_metadata(Reader& in) {
+  std::vector<int64_t> offsets = decode_dims(in, "offsets");
+  std::vector<int64_t> sizes = decode_dims(in, "sizes");
+  const std::string text = in.string();
   std::optional<RemoteDevice> placement;
   if (text != kNowhere) {
     placement = parse_device(in, text);
@@ -82,70 +105,67 @@ ShardMetadata read_shard_metadata(Decoder& in) {
   });
 }
 
-void write_shards(Encoder& out, const std::vector<ShardMetadata>& shards) {
-  out.count("shards", shards.size());
+void encode_shards(Writer& out, const std::vector<ShardMetadata>& shards) {
+  out.u64(shards.size());
   for (const ShardMetadata& shard : shards) {
-    encode_value(out, shard);
+    encode(out, shard);
   }
 }
 
-std::vector<ShardMetadata> read_shards(Decoder& in) {
+std::vector<ShardMetadata> decode_shards(Reader& in) {
   std::vector<ShardMetadata> shards;
-  const size_t count = in.count("shards", kLeastShardBytes);
+  const size_t count = in.count(kLeastShardBytes);
   shards.reserve(count);
   for (size_t i = 0; i < count; ++i) {
-    shards.push_back(read_shard_metadata(in));
+    shards.push_back(decode_shard_metadata(in));
   }
   return shards;
 }
 
-void encode_value(Encoder& out, const TensorProperties& value) {
-  const auto code = [](auto property) {
-    return static_cast<uint8_t>(property);
-  };
-  out.choice("dtype", code(value.dtype), kDtypes);
-  out.choice("layout", code(value.layout), kLayouts);
-  out.choice("requires_grad", code(value.requires_grad), kFlags);
-  out.choice(
-      "memory_format", code(encode_memory_format(value.memory_format)),
+void encode(Writer& out, const TensorProperties& value) {
+  encode_choice(out, "dtype", value.dtype, kDtypes);
+  encode_choice(out, "layout", value.layout, kLayouts);
+  encode_choice(out, "requires_grad", value.requires_grad, kFlags);
+  encode_choice(
+      out, "memory_format", encode_memory_format(value.memory_format),
       kMemoryFormats);
-  out.choice("pin_memory", code(value.pin_memory), kFlags);
+  encode_choice(out, "pin_memory", value.pin_memory, kFlags);
 }
 
-TensorProperties read_tensor_properties(Decoder& in) {
+TensorProperties decode_tensor_properties(Reader& in) {
   TensorProperties value;
-  value.dtype = static_cast<c10::ScalarType>(in.choice("dtype", kDtypes));
-  value.layout = static_cast<c10::Layout>(in.choice("layout", kLayouts));
-  value.requires_grad = in.choice("requires_grad", kFlags) != 0;
-  value.memory_format = decode_memory_format(static_cast<MemFormatEncoding>(
-      in.choice("memory_format", kMemoryFormats)));
-  value.pin_memory = in.choice("pin_memory", kFlags) != 0;
+  value.dtype = decode_choice<c10::ScalarType>(in, "dtype", kDtypes);
+  value.layout = decode_choice<c10::Layout>(in, "layout", kLayouts);
+  value.requires_grad = decode_choice<bool>(in, "requires_grad", kFlags);
+  value.memory_format = decode_memory_format(
+      decode_choice<MemFormatEncoding>(in, "memory_format", kMemoryFormats));
+  value.pin_memory = decode_choice<bool>(in, "pin_memory", kFlags);
   return value;
 }
 
-void encode_value(Encoder& out, const ShardedTensorMetadata& value) {
+void encode(Writer& out, const ShardedTensorMetadata& value) {
   check_sizes("serialize", value.size);
   check_ndim(value.size.size());
-  out.numbers("size", value.size);
-  encode_value(out, value.tensor_properties);
-  write_shards(out, value.shards_metadata);
+  out.ints(value.size);
+  encode(out, value.tensor_properties);
+  encode_shards(out, value.shards_metadata);
 }
 
-ShardedTensorMetadata read_sharded_tensor_metadata(Decoder& in) {
+ShardedTensorMetadata decode_sharded_tensor_metadata(Reader& in) {
   ShardedTensorMetadata value;
-  value.size = read_dims(in, "size");
+  value.size = decode_dims(in, "size");
   checked(in, [&] { check_sizes("size", value.size); });
-  value.tensor_properties = read_tensor_properties(in);
-  value.shards_metadata = read_shards(in);
+  value.tensor_properties = decode_tensor_properties(in);
+  value.shards_metadata = decode_shards(in);
   return value;
 }
 
-void encode_value(Encoder& out, const DevicePlacementSpec& value) {
-  encode_value(out, value.device);
+void encode(Writer& out, const DevicePlacementSpec& value) {
+  encode(out, value.device);
 }
 
-DevicePlacementSpec read_device_placement_spec(Decoder& in) {
-  return read_remote_device(in);
+DevicePlacementSpec decode_device_placement_spec(Reader& in) {
+  return decode_remote_device(in);
 }
 
 }  // namespace tessera::sharded_tensor::format

@@ -1,12 +1,11 @@
 // What happens to a module's arguments and outputs.
 #include <c10/util/Exception.h>
 #include <comm/log/call_cause.h>
-#include <sharded_tensor/module/module_path.h>
+#include <modules/module_path.h>
 #include <sharded_tensor/module/plain_gradient.h>
 #include <sharded_tensor/spec/raise.h>
 #include <sharded_tensor/tensor/agreement.h>
 #include <sharded_tensor/tensor/infer_mesh.h>
-#include <tensor/api/module_name.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/notation.h>
 #include <tessera/sharded_tensor/create.h>
@@ -33,6 +32,14 @@ void CallPlan::keep_gradients_plain(const Module& module) {
 at::Tensor CallPlan::argument(const at::Tensor& tensor) {
   return tensor.defined() && !is_dtensor(tensor) ? with_plain_gradient(tensor)
                                                  : tensor;
+}
+
+void CallPlan::check_visited(bool visited, const std::string& path) {
+  TORCH_CHECK_TYPE(
+      visited, "ShardedModule: the output of '", path,
+      "' has a plan, and is neither a tensor nor a vector or tuple of up to "
+      "three; call it as net.at(\"",
+      path, "\", module)");
 }
 
 at::Tensor CallPlan::output(const std::string& path, at::Tensor tensor) const {
@@ -89,6 +96,23 @@ CallPlan CallPlan::with_step(OutputStep step) const {
   CallPlan longer = *this;
   longer.steps_[""].push_back(std::move(step));
   return longer;
+}
+
+void visit_as_dtensor(
+    sharded_tensor::ShardedTensor& value,
+    const std::function<void(at::Tensor&)>& f) {
+  at::Tensor mapped = sharded_tensor::to_dtensor(value);
+  const at::Tensor before = mapped;
+  f(mapped);
+  if (mapped.is_same(before)) {
+    return;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      is_dtensor(mapped),
+      "ShardedModule: a ShardedTensor cannot become this rank's plain shard in "
+      "its place; return to_dtensor() from forward(), or take local_tensor() "
+      "of the result");
+  value = sharded_tensor::from_dtensor(mapped, value.process_group());
 }
 
 }  // namespace tessera::detail::inline sharded_tensor_layer
@@ -157,7 +181,7 @@ std::vector<Shard> reshard_local_shard(
     const ProcessGroup& group) {
   constexpr const char* kCall = "reshard_local_shard";
   const detail::CallCause cause(kCall);
-  detail::Agreement agreement(kCall, group);
+  auto agreement = detail::begin_agreement(kCall, group);
   std::optional<ShardedTensor> tensor;
   agreement.check([&] {
     tensor =

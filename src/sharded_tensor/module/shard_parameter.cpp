@@ -1,7 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <comm/log/call_cause.h>
-#include <sharded_tensor/module/module_path.h>
+#include <sharded_tensor/module/module_members.h>
 #include <sharded_tensor/module/parameter_plan.h>
 #include <sharded_tensor/tensor/agreement.h>
 #include <sharded_tensor/tensor/infer_mesh.h>
@@ -96,7 +96,7 @@ ShardedTensor shard_parameter(
     const ShardingSpec& spec, int64_t src_rank, const ProcessGroup& group) {
   constexpr const char* kCall = "shard_parameter";
   const detail::CallCause cause(kCall);
-  detail::Agreement agreement(kCall, group);
+  auto agreement = detail::begin_agreement(kCall, group);
   std::optional<detail::ParameterPlan> plan;
   agreement.check([&] {
     detail::check_src_rank(kCall, src_rank, group);

@@ -3,10 +3,10 @@
 #include <set>
 
 #include <c10/util/Exception.h>
-#include <sharded_tensor/module/module_path.h>
+#include <modules/module_path.h>
+#include <modules/optimizer_state.h>
 #include <sharded_tensor/module/tensor_members.h>
 #include <sharded_tensor/tensor/state.h>
-#include <tensor/api/optimizer_state.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>

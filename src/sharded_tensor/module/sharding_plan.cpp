@@ -7,11 +7,11 @@
 #include <base/text.h>
 #include <c10/util/Exception.h>
 #include <comm/log/call_cause.h>
-#include <sharded_tensor/module/module_path.h>
+#include <modules/module_path.h>
+#include <sharded_tensor/module/module_members.h>
 #include <sharded_tensor/module/parameter_plan.h>
 #include <sharded_tensor/spec/raise.h>
 #include <sharded_tensor/tensor/agreement.h>
-#include <tensor/api/module_name.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/shard_module.h>
 #include <torch/nn/module.h>
@@ -80,7 +80,7 @@ class CheckedPlan {
 
   /// Runs the Sharders, then installs what they returned.
   void replace_modules() const {
-    Agreement agreement(kCall, group_);
+    auto agreement = begin_agreement(kCall, group_);
     std::vector<Replacement> replacements;
     agreement.check([&] {
       for (const auto& [path, sharder] : sharders_) {
@@ -198,7 +198,7 @@ OutputSteps apply_plan(
     Module& module, const ShardingPlan& plan, int64_t src_rank,
     const ProcessGroup& group) {
   const CallCause cause(kCall);
-  Agreement agreement(kCall, group);
+  auto agreement = begin_agreement(kCall, group);
   std::optional<CheckedPlan> checked;
   agreement.check([&] {
     check_src_rank(kCall, src_rank, group);

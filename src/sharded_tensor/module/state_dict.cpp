@@ -5,8 +5,8 @@
 #include <functional>
 
 #include <c10/util/Exception.h>
+#include <modules/module_path.h>
 #include <sharded_tensor/format/codec.h>
-#include <sharded_tensor/module/module_path.h>
 #include <sharded_tensor/module/tensor_members.h>
 #include <sharded_tensor/spec/raise.h>
 #include <tessera/comm/world.h>

@@ -45,7 +45,7 @@ bool all_shards(
 }  // namespace
 
 bool all_equal(const ShardedTensor& a, const ShardedTensor& b) {
-  Agreement agreement("equal", a.process_group());
+  auto agreement = begin_agreement("equal", a.process_group());
   return all_shards(
       agreement, a, b,
       [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
@@ -53,7 +53,7 @@ bool all_equal(const ShardedTensor& a, const ShardedTensor& b) {
 
 bool all_close(
     const ShardedTensor& a, const ShardedTensor& b, const Tolerance& t) {
-  Agreement agreement("allclose", a.process_group());
+  auto agreement = begin_agreement("allclose", a.process_group());
   agreement.check([&] {
     TORCH_CHECK_VALUE(
         t.rtol >= 0 && t.atol >= 0, "allclose, rank ", rank(),

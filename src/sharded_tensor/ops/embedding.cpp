@@ -20,7 +20,7 @@ at::Tensor embedding(
   }
   const detail::TableOptions table{
       options.padding_idx, options.max_norm, options.norm_type};
-  detail::Agreement agreement(kCall, weight.process_group());
+  auto agreement = detail::begin_agreement(kCall, weight.process_group());
   agreement.check([&] { detail::check_table(kCall, ids, weight, table); });
   detail::agree_on_table(agreement, weight, table);
   const auto counts = detail::unpacked(

@@ -151,7 +151,7 @@ at::Tensor embedding_bag(
   const detail::TableOptions table{
       options.padding_idx, options.max_norm, options.norm_type};
   const at::Tensor& weights = options.per_sample_weights;
-  detail::Agreement agreement(kCall, weight.process_group());
+  auto agreement = detail::begin_agreement(kCall, weight.process_group());
   Bags bags;
   agreement.check([&] {
     detail::check_table(kCall, ids, weight, table);

@@ -21,7 +21,7 @@ std::map<int64_t, c10::Device> devices_of_ranks(
     }
     return devices;
   }
-  Agreement agreement(call, group);
+  auto agreement = begin_agreement(call, group);
   agreement.equal("device type", c10::DeviceTypeName(mine.type(), true));
   const auto texts = agreement.collect(mine.str());
   for (size_t r = 0; r < texts.size(); ++r) {

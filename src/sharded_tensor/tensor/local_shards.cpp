@@ -213,7 +213,7 @@ detail::StatePtr with_shards(
 detail::StatePtr exchanged_state(
     const std::vector<Shard>& local_shards, const std::vector<int64_t>& sizes,
     const ProcessGroup& group, const char* call) {
-  detail::Agreement agreement(call, group);
+  auto agreement = detail::begin_agreement(call, group);
   std::optional<ShardedTensorMetadata> mine;
   agreement.check([&] { mine = local_metadata(local_shards, sizes, call); });
   const auto all = joined_metadata(exchanged(mine, agreement), group, call);
@@ -226,7 +226,7 @@ detail::StatePtr exchanged_state(
 detail::StatePtr counted_state(
     const std::vector<Shard>& local_shards, const ProcessGroup& group,
     const char* call) {
-  detail::Agreement agreement(call, group);
+  auto agreement = detail::begin_agreement(call, group);
   std::optional<ShardedTensorMetadata> mine;
   agreement.check([&] {
     TORCH_CHECK_VALUE(

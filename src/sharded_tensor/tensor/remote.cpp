@@ -85,7 +85,7 @@ StatePtr create_published(
   auto entry = std::make_shared<RemoteEntry>();
   const uint64_t id = entry->id();
   StatePtr state;
-  Agreement agreement(call, makers);
+  auto agreement = begin_agreement(call, makers);
   agreement.check([&] {
     state = make();
     entry->set(state->local_shards);

@@ -112,7 +112,7 @@ void move_into(
 
 detail::StatePtr agreed_resharded_state(
     const detail::ShardedTensorState& state, const ShardingSpec& spec) {
-  detail::Agreement agreement("reshard", *state.group);
+  auto agreement = detail::begin_agreement("reshard", *state.group);
   detail::StatePtr target;
   agreement.check([&] {
     target = resharded_state(state, spec, "reshard");
@@ -133,7 +133,7 @@ void ShardedTensor::gather(
     std::optional<c10::ScalarType> dtype) const {
   const detail::CallCause cause("gather");
   const ProcessGroup& group = process_group();
-  detail::Agreement agreement("gather", group);
+  auto agreement = detail::begin_agreement("gather", group);
   int64_t destination = 0;
   agreement.check([&] {
     destination = member("gather", "dst", dst, group);
@@ -201,7 +201,7 @@ ShardedTensor ShardingSpec::shard(
     const ProcessGroup& group) const {
   constexpr const char* kCall = "shard";
   const detail::CallCause cause("shard_tensor");
-  detail::Agreement agreement(kCall, group);
+  auto agreement = detail::begin_agreement(kCall, group);
   detail::StatePtr state;
   int64_t source = 0;
   agreement.check([&] {
@@ -238,7 +238,7 @@ ShardedTensor shard_tensor(
     const ProcessGroup& group) {
   constexpr const char* kCall = "shard_tensor";
   const detail::CallCause cause(kCall);
-  detail::Agreement agreement(kCall, group);
+  auto agreement = detail::begin_agreement(kCall, group);
   agreement.check([&] {
     TORCH_CHECK_VALUE(
         tensor.defined() && tensor.is_contiguous(), kCall, ", rank ", rank(),

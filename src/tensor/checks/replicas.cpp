@@ -5,14 +5,13 @@
 #include <sstream>
 
 #include <ATen/ops/abs.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/where.h>
-#include <base/copy_bytes.h>
 #include <base/hash.h>
 #include <base/text.h>
+#include <comm/agreement.h>
 #include <tessera/layout/notation.h>
 
 namespace tessera::detail::inline tensor_layer {
@@ -73,25 +72,6 @@ Digest digest_of(const Replica& replica) {
     digest.content = static_cast<int64_t>(hash_bytes(replica.local));
   }
   return digest;
-}
-
-// Gathers `count` records of every rank of the mesh, row-major by rank.
-template <class Record>
-std::vector<Record> gather_records(
-    const std::vector<Record>& mine, const DeviceMesh& mesh) {
-  const Communicator all = mesh.whole();
-  const auto bytes = static_cast<int64_t>(mine.size() * sizeof(Record));
-  const c10::Device device(mesh.device_type());
-  at::Tensor row = at::empty({bytes}, at::kByte);
-  base::copy_bytes(
-      row.mutable_data_ptr(), mine.data(), mine.size() * sizeof(Record));
-  const at::Tensor rows = at::empty(
-      {all.size() * bytes}, at::TensorOptions(at::kByte).device(device));
-  all.all_gather(rows, row.to(device));
-  const at::Tensor here = rows.cpu();
-  std::vector<Record> records(mine.size() * static_cast<size_t>(all.size()));
-  base::copy_bytes(records.data(), here.const_data_ptr(), here.nbytes());
-  return records;
 }
 
 // The place, in the mesh's row-major order, of the first copy of what place
@@ -185,7 +165,7 @@ class Comparison {
     if (!comparable) {
       return replica_.what + ": " + kinds();
     }
-    return explain(gather_records<Distance>({distance(tolerance)}, mesh_));
+    return explain(gather_records<Distance>(all_, {distance(tolerance)}));
   }
 
  private:
@@ -280,7 +260,7 @@ std::vector<std::string> replica_differences(
   for (const Replica& replica : replicas) {
     mine.push_back(digest_of(replica));
   }
-  const std::vector<Digest> all = gather_records(mine, mesh);
+  const std::vector<Digest> all = gather_records(mesh.whole(), mine);
   std::vector<std::string> lines;
   for (size_t i = 0; i < replicas.size(); ++i) {
     std::vector<Digest> digests;

@@ -11,6 +11,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "comm/expect_error.h"
+#include "comm/log/call_cause.h"
 #include "harness/ranks.h"
 
 namespace tessera {
@@ -235,6 +236,21 @@ TEST(CommLogTest, PrintsLinesSumsAndJson) {
         "\"bytes\": 0, \"line\": \"barrier group {0, 1}, 0 bytes\"}], "
         "\"by_cause\": [{\"cause\": \"user\", \"asked\": true, \"count\": 1, "
         "\"bytes\": 0}], \"count\": 1, \"bytes\": 0}");
+  });
+}
+
+TEST(CommLogTest, EscapesTextsInJson) {
+  run_ranks(2, [] {
+    const Communicator all = init().communicator();
+    CommLog log;
+    {
+      const detail::CallCause cause("a \"b\" \\c\n\x01");
+      all.barrier();
+    }
+    const std::string json = to_json(log);
+    const std::string cause = R"("cause": "a \"b\" \\c\u000a\u0001", )";
+    EXPECT_NE(json.find("{\"entries\": [{" + cause), std::string::npos) << json;
+    EXPECT_NE(json.find("\"by_cause\": [{" + cause), std::string::npos) << json;
   });
 }
 

@@ -12,16 +12,16 @@ namespace tessera::sharded_tensor {
 /// The kinds, each with a function that reads one and writes it again.
 struct SavedKind {
   const char* name;
-  std::string (*rewrite)(std::string_view saved, Format format);
+  std::string (*rewrite)(std::string_view saved);
 };
 
 template <class T>
-std::string rewrite(std::string_view saved, Format format) {
-  return serialize(deserialize<T>(saved), format);
+std::string rewrite(std::string_view saved) {
+  return serialize(deserialize<T>(saved));
 }
 
-inline std::string rewrite_spec(std::string_view saved, Format format) {
-  return serialize(*deserialize<ShardingSpecPtr>(saved), format);
+inline std::string rewrite_spec(std::string_view saved) {
+  return serialize(*deserialize<ShardingSpecPtr>(saved));
 }
 
 inline const std::vector<SavedKind>& saved_kinds() {
@@ -41,10 +41,10 @@ struct Saved {
   std::string text;
 };
 
-inline std::vector<Saved> saved_examples(Format format) {
+inline std::vector<Saved> saved_examples() {
   std::vector<Saved> examples;
   const auto add = [&](size_t kind, const auto& value) {
-    examples.push_back({kind, serialize(value, format)});
+    examples.push_back({kind, serialize(value)});
   };
   for (const char* text :
        {"cpu", "cuda:3", "rank:5/cuda:0", "worker1/cpu", "w\n\\\x80/cpu"}) {

@@ -26,10 +26,8 @@ using namespace tessera::
 #ifdef TESSERA_PLANTED_FAULT
 std::set<std::string> example_texts() {
   std::set<std::string> texts;
-  for (const Format format : {Format::kBytes, Format::kText}) {
-    for (const Saved& saved : saved_examples(format)) {
-      texts.emplace(saved.text);
-    }
+  for (const Saved& saved : saved_examples()) {
+    texts.emplace(saved.text);
   }
   return texts;
 }
@@ -47,23 +45,15 @@ void read_too_far(std::string_view saved) {
 #endif
 
 void require_fixed_point(const SavedKind& kind, std::string_view saved) {
-  const Format format =
-      format::is_framed(saved) ? Format::kBytes : Format::kText;
   std::string written;
   try {
-    written = kind.rewrite(saved, format);
+    written = kind.rewrite(saved);
   } catch (const c10::ValueError&) {
     return;  // Any other error ends the program.
   }
   if (written != saved) {
     std::fprintf(
         stderr, "%s is written otherwise than it was read\n", kind.name);
-    std::abort();
-  }
-  const Format other =
-      format == Format::kBytes ? Format::kText : Format::kBytes;
-  if (kind.rewrite(kind.rewrite(saved, other), format) != saved) {
-    std::fprintf(stderr, "%s changes between bytes and text\n", kind.name);
     std::abort();
   }
 #ifdef TESSERA_PLANTED_FAULT
@@ -81,14 +71,11 @@ void write_seeds(const std::filesystem::path& folder) {
     std::ofstream out(folder / std::to_string(number++), std::ios::binary);
     out << choice << text;
   };
-  for (const Saved& saved : saved_examples(Format::kBytes)) {
+  for (const Saved& saved : saved_examples()) {
     write('\0', saved.text);
     const std::string_view payload =
         format::unframe(kind_at(saved.kind), saved.text);
     write(static_cast<char>(saved.kind + 1), payload);
-  }
-  for (const Saved& saved : saved_examples(Format::kText)) {
-    write('\0', saved.text);
   }
 }
 

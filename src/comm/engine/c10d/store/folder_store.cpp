@@ -18,19 +18,12 @@
 
 #include <c10/util/Exception.h>
 
+#include "base/hash.h"
+
 namespace tessera::detail::inline comm_layer {
 namespace {
 
 constexpr auto kFolderPollInterval = std::chrono::milliseconds(1);
-
-// FNV-1a, from two starts: keys are longer than names of files may be.
-uint64_t hash_of(const std::string& text, uint64_t start) {
-  uint64_t hash = start;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  }
-  return hash;
-}
 
 // Holds other processes off while a number is read and written; the system ends
 // it with the process.
@@ -61,11 +54,13 @@ FolderStore::FolderStore(std::string folder) : folder_(std::move(folder)) {
 }
 
 std::string FolderStore::path_of(const std::string& key) const {
+  // Two hashes from two starts: keys are longer than names of files may be.
   char name[34] = {};
   std::snprintf(
       name, sizeof(name), "%016llx%016llx",
-      static_cast<unsigned long long>(hash_of(key, 0xcbf29ce484222325ULL)),
-      static_cast<unsigned long long>(hash_of(key, 0x9e3779b97f4a7c15ULL)));
+      static_cast<unsigned long long>(base::hash_bytes(key)),
+      static_cast<unsigned long long>(
+          base::hash_bytes(key, 0x9e3779b97f4a7c15ULL)));
   return folder_ + "/" + name;
 }
 

@@ -22,10 +22,10 @@ std::string group_rank_key(int64_t group_rank) {
 }  // namespace
 
 JoiningStore::JoiningStore(c10::intrusive_ptr<::c10d::Store> store)
-    : store_(std::move(store)) {}
+    : PrefixStore("joining", std::move(store)) {}
 
 void JoiningStore::announce(int64_t group_rank) {
-  store_->set(group_rank_key(group_rank), std::vector<uint8_t>{1});
+  set(group_rank_key(group_rank), std::vector<uint8_t>{1});
 }
 
 void JoiningStore::wait_for_all(int64_t size) {
@@ -37,7 +37,7 @@ void JoiningStore::wait_for_all(int64_t size) {
 std::vector<int64_t> JoiningStore::absent(int64_t size) {
   std::vector<int64_t> group_ranks;
   for (int64_t group_rank = 0; group_rank < size; ++group_rank) {
-    if (!store_->check({group_rank_key(group_rank)})) {
+    if (!check({group_rank_key(group_rank)})) {
       group_ranks.push_back(group_rank);
     }
   }
@@ -47,25 +47,9 @@ std::vector<int64_t> JoiningStore::absent(int64_t size) {
 c10::intrusive_ptr<::c10d::Store> JoiningStore::clone() {
   return c10::make_intrusive<JoiningStore>(store_->clone());
 }
-void JoiningStore::set(
-    const std::string& key, const std::vector<uint8_t>& value) {
-  store_->set(key, value);
-}
 std::vector<uint8_t> JoiningStore::get(const std::string& key) {
   wait({key});
-  return store_->get(key);
-}
-int64_t JoiningStore::add(const std::string& key, int64_t value) {
-  return store_->add(key, value);
-}
-bool JoiningStore::deleteKey(const std::string& key) {
-  return store_->deleteKey(key);
-}
-bool JoiningStore::check(const std::vector<std::string>& keys) {
-  return store_->check(keys);
-}
-int64_t JoiningStore::getNumKeys() {
-  return store_->getNumKeys();
+  return PrefixStore::get(key);
 }
 
 // Waits of Gloo's, for the addresses of ranks that are there: a rank that went
@@ -86,14 +70,14 @@ void JoiningStore::wait_until(
     const std::string& key, std::chrono::milliseconds grace) {
   const auto start = std::chrono::steady_clock::now();
   auto pause = kShortestPause;
-  while (!store_->check({key})) {
+  while (!check({key})) {
     const bool stops =
         stopped_ && std::chrono::steady_clock::now() - start >= grace;
     if (stops) {
-      store_->set(kGivenUp, std::vector<uint8_t>{1});
+      set(kGivenUp, std::vector<uint8_t>{1});
     }
     TORCH_CHECK_WITH(
-        DistStoreError, !store_->check({kGivenUp}),
+        DistStoreError, !check({kGivenUp}),
         "the group was closed while it was joined");
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, kLongestPause);

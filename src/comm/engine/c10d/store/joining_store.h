@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 namespace tessera::detail::inline comm_layer {
 
-/// Looks into another store instead of waiting in it. A wait inside a store
-/// blocks the store for every thread of the process, and cannot be ended.
-class JoiningStore final : public ::c10d::Store {
+/// Looks into another store instead of waiting in it: a wait inside a store
+/// blocks the store for every thread of the process, and cannot be ended. What
+/// does not wait is LibTorch's, under keys of its own.
+class JoiningStore final : public ::c10d::PrefixStore {
  public:
   explicit JoiningStore(c10::intrusive_ptr<::c10d::Store> store);
 
@@ -27,22 +28,18 @@ class JoiningStore final : public ::c10d::Store {
   std::vector<int64_t> absent(int64_t size);
 
   c10::intrusive_ptr<::c10d::Store> clone() override;
-  void set(const std::string& key, const std::vector<uint8_t>& value) override;
   std::vector<uint8_t> get(const std::string& key) override;
-  int64_t add(const std::string& key, int64_t value) override;
-  bool deleteKey(const std::string& key) override;
-  bool check(const std::vector<std::string>& keys) override;
-  int64_t getNumKeys() override;
   void wait(const std::vector<std::string>& keys) override;
   void wait(
       const std::vector<std::string>& keys,
       const std::chrono::milliseconds& timeout) override;
+  /// Its calls for several keys at once would wait in the store.
+  bool hasExtendedApi() const override { return false; }
 
  private:
   /// Waits for a key. Once stopped, it ends after the grace.
   void wait_until(const std::string& key, std::chrono::milliseconds grace);
 
-  c10::intrusive_ptr<::c10d::Store> store_;
   std::atomic<bool> stopped_ = false;
 };
 

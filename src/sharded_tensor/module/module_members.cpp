@@ -1,5 +1,6 @@
-#include <sharded_tensor/module/module_path.h>
+#include <sharded_tensor/module/module_members.h>
 
+#include <modules/module_path.h>
 #include <sharded_tensor/spec/raise.h>
 #include <tessera/comm/world.h>
 #include <torch/nn/modules/container/moduledict.h>
@@ -23,40 +24,6 @@ struct Registry : Module {
 };
 
 }  // namespace
-
-std::pair<std::string, std::string> split_path(const std::string& path) {
-  const size_t dot = path.rfind('.');
-  return dot == std::string::npos
-             ? std::pair(std::string(), path)
-             : std::pair(path.substr(0, dot), path.substr(dot + 1));
-}
-
-std::string join_path(const std::string& above, const std::string& name) {
-  return above + (above.empty() || name.empty() ? "" : ".") + name;
-}
-
-bool is_within(const std::string& path, const std::string& above) {
-  return above.empty() || path == above || path.starts_with(above + ".");
-}
-
-std::shared_ptr<Module> child_of(
-    const Module& parent, const std::string& name) {
-  const auto children = parent.named_children();
-  const auto* found = children.find(name);
-  return found == nullptr ? nullptr : *found;
-}
-
-const Module* find_module(const Module& root, const std::string& path) {
-  const Module* module = &root;
-  size_t begin = 0;
-  while (module != nullptr && !path.empty() && begin <= path.size()) {
-    const size_t dot = std::min(path.find('.', begin), path.size());
-    // The parent's registry keeps the child alive.
-    module = child_of(*module, path.substr(begin, dot - begin)).get();
-    begin = dot + 1;
-  }
-  return module;
-}
 
 Module& module_at(
     const std::string& call, Module& root, const std::string& path) {

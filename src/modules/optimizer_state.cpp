@@ -1,4 +1,4 @@
-#include <tensor/api/optimizer_state.h>
+#include <modules/optimizer_state.h>
 
 #include <c10/util/Exception.h>
 #include <torch/optim/adagrad.h>
@@ -7,7 +7,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-namespace tessera::detail::inline tensor_layer {
+namespace tessera::detail::inline modules_layer {
 
 std::vector<at::Tensor*> state_tensors(
     const char* call, torch::optim::OptimizerParamState& state) {
@@ -33,4 +33,4 @@ std::vector<at::Tensor*> state_tensors(
       "optimizer after its parameters are sharded");
 }
 
-}  // namespace tessera::detail::inline tensor_layer
+}  // namespace tessera::detail::inline modules_layer
