@@ -1,5 +1,7 @@
 #include <io/files/buffered_file.h>
 
+#include <algorithm>
+
 namespace tessera::detail::inline io_layer {
 
 void BufferedFile::flush() {
@@ -14,8 +16,11 @@ void BufferedFile::write(const void* bytes, size_t size, uint64_t offset) {
     return;
   }
   const uint64_t end = buffer_offset_ + buffer_.size();
+  // Behind the highest byte so far there is nothing that zeros could replace.
+  const uint64_t gap = end >= highest_ ? kLargestGap : 0;
   const bool goes_on =
-      !buffer_.empty() && offset >= end && offset - end <= kLargestGap;
+      !buffer_.empty() && offset >= end && offset - end <= gap;
+  highest_ = std::max(highest_, offset + size);
   if (!goes_on || buffer_.size() + size > kBufferBytes) {
     flush();
   } else {

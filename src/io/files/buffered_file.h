@@ -29,6 +29,7 @@ class BufferedFile {
   File file_;
   std::string buffer_;
   uint64_t buffer_offset_ = 0;
+  uint64_t highest_ = 0;  // end of all that was written
 };
 
 }  // namespace tessera::detail::inline io_layer
