@@ -22,7 +22,7 @@ constexpr size_t kTokenDigits = 16;
 
 bool ends_in_token(std::string_view name, std::string_view before) {
   uint64_t token = 0;
-  return name.size() > kTokenDigits + before.size() &&
+  return name.size() >= kTokenDigits + before.size() &&
          detail::parse_hex64(name.substr(name.size() - kTokenDigits), &token) &&
          name.substr(0, name.size() - kTokenDigits).ends_with(before);
 }
