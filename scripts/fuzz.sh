@@ -8,38 +8,20 @@
 #
 # The reader is compiled with clang; what it needs of the library beyond that comes
 # from build/lib, so `scripts/build.sh dev` comes first. Works in build-fuzz, where
-# the corpus and an input that fails stay.
+# the corpus and an input that fails stay. Readers of checkpoint files, which need no
+# library, have a script of their own: fuzz_io.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/fuzz_clang.sh
 
 runs=${1:-1000000}
 seconds=${FUZZ_SECONDS:-1800}
-clang=${FUZZ_CLANG:-clang++-14}
 out=build-fuzz
 sources='spec/remote_device spec/metadata spec/enum_codec spec/sharding_spec
 spec/shard_checks spec/infer_spec spec/spec_registry format/codec
 format/encode_types format/encode_specs format/serialize'
 
-say() { echo "fuzz: $*" >&2; }
-has_fuzzer() {
-  command -v "$clang" >/dev/null || return 1
-  local runtime
-  runtime=$("$clang" -print-file-name=libclang_rt.fuzzer-x86_64.a)
-  [ -e "$runtime" ] || compgen -G \
-    "$("$clang" -print-resource-dir)/lib/*/libclang_rt.fuzzer*.a" >/dev/null
-}
-has_fuzzer || {
-  say "installing clang-14 libclang-rt-14-dev"
-  apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq
-    -o DPkg::Lock::Timeout=300 -o APT::Install-Recommends=false)
-  [ "$(id -u)" = 0 ] || apt=(sudo -n "${apt[@]}")
-  "${apt[@]}" install -y clang-14 libclang-rt-14-dev >/dev/null ||
-    { "${apt[@]}" update && "${apt[@]}" install -y clang-14 libclang-rt-14-dev; } >/dev/null
-  has_fuzzer || {
-    say "clang's libFuzzer is missing: install clang-14 and libclang-rt-14-dev"
-    exit 1
-  }
-}
+require_fuzzer
 [ -e build/lib/libtessera_sharded_tensor.so ] || {
   say "build/lib/libtessera_sharded_tensor.so is missing: run 'scripts/build.sh dev'"
   exit 1

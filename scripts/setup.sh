@@ -50,6 +50,7 @@ python3            must command python3
 libgtest-dev       must header gtest/gtest.h
 libcli11-dev       must header CLI/CLI.hpp
 nlohmann-json3-dev must header nlohmann/json.hpp
+libxxhash-dev      must header xxhash.h
 python3-dev        may  python_header
 ccache             may  command ccache
 clang-format       may  command clang-format
@@ -113,7 +114,7 @@ torch_of_python3() {
 torch_of_venv() {
   [ -x .venv/bin/python ] || return 1
   .venv/bin/python scripts/find_torch.py --exact $torch_version \
-    --modules numpy pytest expecttest >/dev/null 2>&1
+    --modules numpy pytest expecttest safetensors >/dev/null 2>&1
 }
 has_torch() { torch_given || torch_of_python3 || torch_of_venv; }
 
@@ -177,8 +178,8 @@ require_torch() {
     fail "python3 -m venv .venv failed: $(tail -1 "$log")"
   install_wheels "torch==$torch_version" ||
     fail "$wanted; pip could not install torch==$torch_version into .venv: $(grep -i error "$log" | tail -1)"
-  install_wheels numpy pytest expecttest ||
-    say "pip could not install numpy, pytest and expecttest into .venv: the tests of the Python package are skipped"
+  install_wheels numpy pytest expecttest safetensors ||
+    say "pip could not install numpy, pytest, expecttest and safetensors into .venv: the tests of the Python package are skipped"
 }
 install_wheels() {
   with_progress "installing $* into .venv" pip_install "$@"

@@ -10,7 +10,7 @@ import unittest
 
 TOOLS = ("bash sh env cat sed grep sort head tail tr mktemp rm id dirname ln sleep "
          "c++ cmake ninja make git").split()
-HEADERS = ("gtest/gtest.h", "CLI/CLI.hpp", "nlohmann/json.hpp",
+HEADERS = ("gtest/gtest.h", "CLI/CLI.hpp", "nlohmann/json.hpp", "xxhash.h",
            "benchmark/benchmark.h", "Python.h")
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 

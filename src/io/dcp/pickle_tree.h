@@ -1,0 +1,98 @@
+// A bounded reader of Python's pickles: opcodes in, inert nodes out.
+//
+// No class is resolved and no function called: a global is two texts, a call is
+// a node with the global and the arguments, an object one with its class and
+// state. Whoever knows a name interprets the node; to all others it is opaque.
+//
+// What a file can ask for is bounded by its length: each opcode makes at most
+// three nodes of 32 bytes; reading is a loop, not a recursion; opcodes that are
+// not on the list (pickle_tree.cpp) are refused. Nodes may be shared, so that
+// walking over them could take longer than reading them did: children() and
+// text() count what they give, and refuse more than 64 times the length.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::detail::inline io_layer {
+
+enum class PickleKind : uint8_t {
+  kNone,
+  kBool,
+  kInteger,     // 64 bits
+  kBigInteger,  // more
+  kFloat,
+  kString,
+  kBytes,
+  kTuple,
+  kList,
+  kDict,        // children: keys and values in turn
+  kGlobal,      // children: module, name
+  kCall,        // children: callable, arguments; then what was added to it
+  kObject,      // children: class, arguments; then what was added to it
+  kPersistent,  // child: the id
+};
+
+class PickleTree {
+ public:
+  using NodeId = uint32_t;
+
+  /// Reads a pickle; throws io::Error (kCorrupt) where it breaks a rule. `path`
+  /// is what errors name. The bytes must outlive the tree.
+  PickleTree(std::string path, std::string_view bytes);
+
+  const std::string& path() const { return path_; }
+  NodeId root() const { return root_; }
+  PickleKind kind(NodeId node) const { return nodes_[node].kind; }
+  bool boolean(NodeId node) const { return nodes_[node].integer != 0; }
+  int64_t integer(NodeId node) const { return nodes_[node].integer; }
+  double number(NodeId node) const;
+  /// Of a string, bytes, or a big integer (little endian).
+  std::string_view text(NodeId node) const;
+  std::vector<NodeId> children(NodeId node) const;
+  /// Tells whether a node is a global of that name.
+  bool is_global(
+      NodeId node, std::string_view module, std::string_view name) const;
+  /// Tells whether a node is a call of, or an object of, such a global.
+  bool is_made_by(
+      NodeId node, std::string_view module, std::string_view name) const;
+  /// Returns "torch.Size" for a global, or what makes a call or an object.
+  std::string describe(NodeId node) const;
+  bool has_state(NodeId node) const { return nodes_[node].state != kNoState; }
+  NodeId state(NodeId node) const { return nodes_[node].state; }
+
+  [[noreturn]] void fail(const std::string& problem) const;
+
+ private:
+  friend class PickleParser;
+
+  static constexpr NodeId kNoState = UINT32_MAX;
+  static constexpr uint32_t kNoLink = UINT32_MAX;
+
+  struct Node {
+    PickleKind kind = PickleKind::kNone;
+    uint32_t first = kNoLink;  // of links_
+    uint32_t last = kNoLink;
+    uint32_t count = 0;
+    NodeId state = kNoState;
+    int64_t integer = 0;  // or the bits of a double, or begin << 32 | length
+  };
+  struct Link {
+    NodeId node;
+    uint32_t next;
+  };
+
+  void charge(uint64_t units) const;
+
+  std::string path_;
+  std::string_view bytes_;
+  std::vector<Node> nodes_;
+  std::vector<Link> links_;
+  NodeId root_ = 0;
+  mutable uint64_t budget_;
+};
+
+}  // namespace tessera::detail::inline io_layer

@@ -1,0 +1,70 @@
+// The bytes of one chunk, in windows: the unit that is read from the disk, and
+// that a checksum speaks for. Elements are copied out of windows that have been
+// checked, so that what is used is what was verified.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <io/model/entry.h>
+
+namespace tessera::io {
+
+/// Where elements go: `strides` are counted in elements, one for each dim; none
+/// at all mean row-major order of the box that is read.
+struct Target {
+  void* data = nullptr;
+  std::vector<int64_t> strides = {};
+};
+
+}  // namespace tessera::io
+
+namespace tessera::detail::inline io_layer {
+
+/// Returns the row-major strides of a shape, in elements.
+std::vector<int64_t> row_major_strides(const std::vector<int64_t>& sizes);
+
+class Payload {
+ public:
+  Payload(uint64_t bytes, uint64_t window) : bytes_(bytes), window_(window) {}
+  Payload(const Payload&) = delete;
+  Payload& operator=(const Payload&) = delete;
+  virtual ~Payload() = default;
+
+  uint64_t bytes() const { return bytes_; }
+  uint64_t window() const { return window_; }
+  uint64_t window_count() const { return (bytes_ + window_ - 1) / window_; }
+  /// The last window may be shorter.
+  size_t window_size(uint64_t index) const;
+
+  /// Reads one window, and throws where its checksum disagrees.
+  virtual void read_window(uint64_t index, void* out) = 0;
+  /// Checks what can be checked only when all windows were read, and reads for
+  /// it those that were not.
+  virtual void finish() {}
+
+  /// Where element [0, 0, ..] of the chunk lies, and the strides, in elements.
+  uint64_t first_element = 0;
+  std::vector<int64_t> strides;
+
+ private:
+  uint64_t bytes_;
+  uint64_t window_;
+};
+
+/// Copies the elements of `part`, which lies in the chunk's box, to `target`.
+void copy_part(
+    Payload& payload, const io::Box& chunk, const io::Box& part,
+    int64_t element_bytes, const io::Target& target);
+
+/// Tells whether all elements of a chunk of `sizes` lie inside the payload;
+/// negative strides do not.
+bool fits_payload(
+    const Payload& payload, const std::vector<int64_t>& sizes,
+    int64_t element_bytes);
+
+/// Reads all windows for their checksums.
+void verify_payload(Payload& payload);
+
+}  // namespace tessera::detail::inline io_layer

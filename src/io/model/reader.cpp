@@ -1,0 +1,105 @@
+#include <io/model/reader.h>
+
+#include <base/escape.h>
+#include <io/files/error.h>
+#include <io/model/check_entry.h>
+
+namespace tessera::io {
+
+std::string_view name_of(Format format) {
+  switch (format) {
+    case Format::kTessera: return "tessera";
+    case Format::kDcp: return "dcp";
+    case Format::kSafetensors: return "safetensors";
+  }
+  return "";
+}
+
+Format format_named(std::string_view name) {
+  for (const Format format :
+       {Format::kTessera, Format::kDcp, Format::kSafetensors}) {
+    if (name == name_of(format)) {
+      return format;
+    }
+  }
+  throw_usage(
+      "format", "'" + base::escape(name) +
+                    "' is none; there are tessera, dcp and safetensors");
+}
+
+Reader::Reader(Format format, std::string path, Contents contents)
+    : format_(format), path_(std::move(path)), contents_(std::move(contents)) {
+  detail::check_contents(path_, contents_);
+  for (size_t i = 0; i < contents_.entries.size(); ++i) {
+    by_name_.emplace(contents_.entries[i].name, i);
+  }
+}
+
+const Entry* Reader::find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &contents_.entries[found->second];
+}
+
+void Reader::read(
+    const Entry& tensor, const Box& box, const Target& target) const {
+  if (!tensor.is_tensor()) {
+    throw_usage(path_, "'" + base::escape(tensor.name) + "' is no tensor");
+  }
+  detail::check_box(path_, tensor.name, box, tensor.shape);
+  const std::vector<int64_t> strides =
+      target.strides.empty() ? detail::row_major_strides(box.sizes)
+                             : target.strides;
+  for (size_t i = 0; i < tensor.chunks.size(); ++i) {
+    const auto part = intersect(tensor.chunks[i].box, box);
+    if (!part || element_count(part->sizes) == 0) {
+      continue;
+    }
+    int64_t first = 0;
+    for (size_t d = 0; d < box.sizes.size(); ++d) {
+      first += (part->offsets[d] - box.offsets[d]) * strides[d];
+    }
+    read_chunk(
+        tensor, i, *part,
+        {static_cast<char*>(target.data) +
+             first * element_bytes(*tensor.dtype),
+         strides});
+  }
+}
+
+void Reader::read_chunk(
+    const Entry& tensor, size_t chunk, const Box& part,
+    const Target& target) const {
+  const Box& box = tensor.chunks.at(chunk).box;
+  if (element_count(part.sizes) == 0) {
+    return;
+  }
+  if (const auto inside = intersect(box, part); inside != part) {
+    throw_usage(
+        path_, "'" + base::escape(tensor.name) + "': " + print(part) +
+                   " does not lie in chunk " + std::to_string(chunk) + ", " +
+                   print(box));
+  }
+  const auto payload = open_payload(tensor, chunk);
+  copy_part(*payload, box, part, element_bytes(*tensor.dtype), target);
+}
+
+Value Reader::read_value(const Entry& entry) const {
+  if (entry.is_tensor()) {
+    throw_usage(path_, "'" + base::escape(entry.name) + "' is a tensor");
+  }
+  return entry.value != nullptr ? *entry.value : load_value(entry);
+}
+
+void Reader::verify() const {
+  for (const Entry& entry : entries()) {
+    if (!entry.is_tensor()) {
+      read_value(entry);
+    }
+    for (size_t i = 0; i < entry.chunks.size(); ++i) {
+      verify_payload(*open_payload(entry, i));
+    }
+  }
+  verify_files();
+}
+
+}  // namespace tessera::io
