@@ -20,7 +20,8 @@ bool is_saving_name(std::string_view name, std::string_view checkpoint) {
   uint64_t token = 0;
   return name.size() > kTokenDigits &&
          parse_hex64(name.substr(name.size() - kTokenDigits), &token) &&
-         name == saving_name(checkpoint, name.substr(name.size() - kTokenDigits));
+         name ==
+             saving_name(checkpoint, name.substr(name.size() - kTokenDigits));
 }
 
 // Leftovers are removed while their lock is ours, so that nobody who believes
@@ -124,7 +125,7 @@ std::string publish(
   if (!overwrite) {
     io::throw_usage(
         parent.path_of(checkpoint),
-        "is there already; save elsewhere, or say that it may be overwritten");
+        "is there already; save elsewhere, or pass overwrite = true");
   }
   check_removable(parent, checkpoint);
   if (parent.exchange(saved, checkpoint)) {

@@ -23,7 +23,9 @@ class PickleParser {
 
   PickleTree::NodeId run() {
     if (in_.size() > kMostBytes) {
-      fail("has " + std::to_string(in_.size()) + " bytes; at most 2^30 are read");
+      fail(
+          "has " + std::to_string(in_.size()) +
+          " bytes; at most 2^30 are read");
     }
     for (;;) {
       opcode_at_ = at_;
@@ -154,8 +156,7 @@ class PickleParser {
     }
     const NodeId target = stack_[first - 1];
     const PickleKind kind = tree_.kind(target);
-    const PickleKind plain =
-        in_pairs ? PickleKind::kDict : PickleKind::kList;
+    const PickleKind plain = in_pairs ? PickleKind::kDict : PickleKind::kList;
     if (kind != plain && kind != PickleKind::kCall &&
         kind != PickleKind::kObject) {
       fail("adds elements to what is no list or dict");
@@ -228,8 +229,7 @@ class PickleParser {
     }
     const size_t unused = 64 - 8 * bytes.size();
     const int64_t extended =
-        bytes.empty() ? 0
-                      : static_cast<int64_t>(value << unused) >> unused;
+        bytes.empty() ? 0 : static_cast<int64_t>(value << unused) >> unused;
     push(add(PickleKind::kInteger, extended));
   }
   void push_float() {
@@ -258,8 +258,8 @@ void PickleParser::step(uint8_t opcode) {
   switch (opcode) {
     case pickle_op::kProto:
       if (const uint8_t protocol = byte(); protocol < 2 || protocol > 5) {
-        fail("is of protocol " + std::to_string(protocol) +
-             "; 2 to 5 are read");
+        fail(
+            "is of protocol " + std::to_string(protocol) + "; 2 to 5 are read");
       }
       return;
     case pickle_op::kFrame:
@@ -267,25 +267,38 @@ void PickleParser::step(uint8_t opcode) {
         fail("ends early");
       }
       return;
-    case pickle_op::kNone: return push(add(PickleKind::kNone));
-    case pickle_op::kNewTrue: return push(add(PickleKind::kBool, 1));
-    case pickle_op::kNewFalse: return push(add(PickleKind::kBool, 0));
+    case pickle_op::kNone:
+      return push(add(PickleKind::kNone));
+    case pickle_op::kNewTrue:
+      return push(add(PickleKind::kBool, 1));
+    case pickle_op::kNewFalse:
+      return push(add(PickleKind::kBool, 0));
     case pickle_op::kBinInt:
-      return push(add(
-          PickleKind::kInteger, static_cast<int32_t>(little_endian(4))));
-    case pickle_op::kBinInt1: return push(add(PickleKind::kInteger, byte()));
+      return push(
+          add(PickleKind::kInteger, static_cast<int32_t>(little_endian(4))));
+    case pickle_op::kBinInt1:
+      return push(add(PickleKind::kInteger, byte()));
     case pickle_op::kBinInt2:
-      return push(add(
-          PickleKind::kInteger, static_cast<int64_t>(little_endian(2))));
-    case pickle_op::kLong1: return push_long(take(byte()));
-    case pickle_op::kLong4: return push_long(take(little_endian(4)));
-    case pickle_op::kBinFloat: return push_float();
-    case pickle_op::kBinPut: return memorize(byte());
-    case pickle_op::kLongBinPut: return memorize(little_endian(4));
-    case pickle_op::kMemoize: return memorize(memo_count_);
-    case pickle_op::kBinGet: return recall(byte());
-    case pickle_op::kLongBinGet: return recall(little_endian(4));
-    default: return step_text(opcode);
+      return push(
+          add(PickleKind::kInteger, static_cast<int64_t>(little_endian(2))));
+    case pickle_op::kLong1:
+      return push_long(take(byte()));
+    case pickle_op::kLong4:
+      return push_long(take(little_endian(4)));
+    case pickle_op::kBinFloat:
+      return push_float();
+    case pickle_op::kBinPut:
+      return memorize(byte());
+    case pickle_op::kLongBinPut:
+      return memorize(little_endian(4));
+    case pickle_op::kMemoize:
+      return memorize(memo_count_);
+    case pickle_op::kBinGet:
+      return recall(byte());
+    case pickle_op::kLongBinGet:
+      return recall(little_endian(4));
+    default:
+      return step_text(opcode);
   }
 }
 
@@ -311,37 +324,55 @@ void PickleParser::step_text(uint8_t opcode) {
       const NodeId name = pop();
       return make_global(pop(), name);
     }
-    default: return step_container(opcode);
+    default:
+      return step_container(opcode);
   }
 }
 
 void PickleParser::step_container(uint8_t opcode) {
   switch (opcode) {
-    case pickle_op::kMark: return marks_.push_back(stack_.size());
-    case pickle_op::kEmptyTuple: return push(add(PickleKind::kTuple));
-    case pickle_op::kEmptyList: return push(add(PickleKind::kList));
-    case pickle_op::kEmptyDict: return push(add(PickleKind::kDict));
-    case pickle_op::kTuple: return make_tuple(pop_mark());
-    case pickle_op::kTuple1: return make_short_tuple(1);
-    case pickle_op::kTuple2: return make_short_tuple(2);
-    case pickle_op::kTuple3: return make_short_tuple(3);
-    case pickle_op::kAppend: return add_last(1, false);
-    case pickle_op::kAppends: return add_items(pop_mark(), false);
-    case pickle_op::kSetItem: return add_last(2, true);
-    case pickle_op::kSetItems: return add_items(pop_mark(), true);
-    case pickle_op::kNewObj: return make_call(PickleKind::kObject);
-    case pickle_op::kReduce: return make_call(PickleKind::kCall);
-    case pickle_op::kBuild: return build();
+    case pickle_op::kMark:
+      return marks_.push_back(stack_.size());
+    case pickle_op::kEmptyTuple:
+      return push(add(PickleKind::kTuple));
+    case pickle_op::kEmptyList:
+      return push(add(PickleKind::kList));
+    case pickle_op::kEmptyDict:
+      return push(add(PickleKind::kDict));
+    case pickle_op::kTuple:
+      return make_tuple(pop_mark());
+    case pickle_op::kTuple1:
+      return make_short_tuple(1);
+    case pickle_op::kTuple2:
+      return make_short_tuple(2);
+    case pickle_op::kTuple3:
+      return make_short_tuple(3);
+    case pickle_op::kAppend:
+      return add_last(1, false);
+    case pickle_op::kAppends:
+      return add_items(pop_mark(), false);
+    case pickle_op::kSetItem:
+      return add_last(2, true);
+    case pickle_op::kSetItems:
+      return add_items(pop_mark(), true);
+    case pickle_op::kNewObj:
+      return make_call(PickleKind::kObject);
+    case pickle_op::kReduce:
+      return make_call(PickleKind::kCall);
+    case pickle_op::kBuild:
+      return build();
     case pickle_op::kBinPersId: {
       const NodeId id = pop();
       const NodeId node = add(PickleKind::kPersistent);
       append(node, id);
       return push(node);
     }
-    default: break;
+    default:
+      break;
   }
-  fail("has the opcode " + std::to_string(opcode) +
-       ", which checkpoints do not need");
+  fail(
+      "has the opcode " + std::to_string(opcode) +
+      ", which checkpoints do not need");
 }
 
 PickleTree::PickleTree(std::string path, std::string_view bytes)
@@ -357,8 +388,9 @@ void PickleTree::fail(const std::string& problem) const {
 
 void PickleTree::charge(uint64_t units) const {
   if (units > budget_) {
-    fail("its pickle refers to the same values again and again, to more than "
-         "a file of its length can hold");
+    fail(
+        "its pickle refers to the same values again and again, to more than "
+        "a file of its length can hold");
   }
   budget_ -= units;
 }

@@ -32,8 +32,7 @@ bool read_end64(const ByteSource& source, uint64_t end, Directory* found) {
     return false;
   }
   const uint64_t at = end - kLocatorBytes - kEnd64Bytes;
-  const std::string text =
-      source.read_text(kLocatorBytes + kEnd64Bytes, at);
+  const std::string text = source.read_text(kLocatorBytes + kEnd64Bytes, at);
   FieldReader locator(std::string_view(text).substr(kEnd64Bytes));
   if (locator.u32() != kLocatorSignature) {
     return false;

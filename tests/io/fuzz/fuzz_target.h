@@ -2,8 +2,8 @@
 // scripts/fuzz_io.sh builds and runs them.
 //
 // Compiled with TESSERA_PLANTED_FAULT, each has a fault for the fuzzer to find:
-// an input that is accepted, and that no seed is like, is read one byte too far.
-// To find it, the fuzzer must make inputs that the reader accepts, and
+// an input that is accepted, and that no seed is like, is read one byte too
+// far. To find it, the fuzzer must make inputs that the reader accepts, and
 // AddressSanitizer must watch.
 #pragma once
 

@@ -1,0 +1,114 @@
+// Bad input is an error on every rank, and the checkpoint stays as it was.
+#include <gtest/gtest.h>
+#include <tessera/checkpoint/checkpoint.h>
+
+#include <fstream>
+
+#include <checkpoint/scratch_folder.h>
+#include <harness/sharded_test.h>
+
+namespace tessera::testing {
+namespace {
+
+using checkpoint::StateDict;
+
+TEST(CheckpointErrors, PartialValuesAreRefused) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    const at::Tensor sums =
+        from_local(at::ones({2}, f64()), mesh_of({2}), {Partial()});
+    EXPECT_ERROR(
+        "'g': f64[2] P(sum) @ mesh(2) holds partial values",
+        checkpoint::save({{"g", sums}}, folder / "a"));
+  });
+  EXPECT_FALSE(std::filesystem::exists(folder / "a"));
+}
+
+TEST(CheckpointErrors, PlainTensorsThatDifferAreNoMixture) {
+  const ScratchFolder folder;
+  run_ranks(3, [&] {
+    const at::Tensor t = at::full({4}, rank() == 2 ? 1.0 : 0.0, f64());
+    EXPECT_ERROR(
+        "differ between ranks: rank 0 has 't' f64[4] with hash",
+        checkpoint::save({{"t", t}}, folder / "a"));
+    EXPECT_ERROR(
+        "rank 0 has 'step' 0, rank 1 has 'step' 1",
+        checkpoint::save({{"step", rank()}}, folder / "a"));
+  });
+  EXPECT_FALSE(std::filesystem::exists(folder / "a"));
+}
+
+TEST(CheckpointErrors, NamesThatDoNotMatchAreListed) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    checkpoint::save({{"a", 1}, {"b", 2}}, folder / "c");
+    StateDict dict{{"a", 0}, {"z", 9}};
+    EXPECT_ERROR(
+        "the checkpoint lacks 'z'; the dict lacks 'b'",
+        checkpoint::load(dict, folder / "c"));
+    EXPECT_EQ(dict.at("a").to_int(), 0) << "nothing was loaded";
+    checkpoint::load(dict, folder / "c", {.strict = false});
+    EXPECT_EQ(dict.at("a").to_int(), 1);
+    EXPECT_EQ(dict.at("z").to_int(), 9);
+  });
+}
+
+TEST(CheckpointErrors, ShapesAndKindsMustFit) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    checkpoint::save({{"w", distinct({3, 2})}, {"n", 1}}, folder / "c");
+    StateDict shape{{"w", at::zeros({2, 3}, f64())}, {"n", 0}};
+    EXPECT_ERROR(
+        "'w' has the shape [2, 3], and the checkpoint [3, 2]",
+        checkpoint::load(shape, folder / "c"));
+    StateDict kind{{"w", 5}, {"n", 0}};
+    EXPECT_ERROR(
+        "'w' is an integer, and the checkpoint has a tensor of shape [3, 2]",
+        checkpoint::load(kind, folder / "c"));
+    StateDict text{{"w", at::zeros({3, 2}, f64())}, {"n", "one"}};
+    EXPECT_ERROR(
+        "'n' is a string, and the checkpoint has an integer",
+        checkpoint::load(text, folder / "c"));
+  });
+}
+
+TEST(CheckpointErrors, OptionsThatDifferBetweenRanksAreNamed) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    EXPECT_ERROR(
+        "path",
+        checkpoint::save({{"n", 1}}, folder / ("r" + std::to_string(rank()))));
+  });
+}
+
+TEST(CheckpointErrors, DamageThatOneRankMeetsIsThrownOnAll) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    checkpoint::save(
+        {{"w", distribute_tensor(distinct({8, 8}), mesh_of({2}), {Shard(0)})}},
+        folder / "c");
+  });
+  const std::string file = folder / "c/rank_00001.0.bin";
+  ASSERT_TRUE(std::filesystem::exists(file));
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(17)
+      .put('\x55');
+  run_ranks(2, [&] {
+    StateDict dict{
+        {"w", distribute_tensor(
+                  at::zeros({8, 8}, f64()), mesh_of({2}), {Shard(0)})}};
+    EXPECT_ERROR("rank_00001.0.bin", checkpoint::load(dict, folder / "c"));
+  });
+  EXPECT_ERROR("rank_00001.0.bin", checkpoint::verify(folder / "c"));
+}
+
+TEST(CheckpointErrors, WhatIsNoCheckpointIsNamed) {
+  const ScratchFolder folder;
+  StateDict dict{{"n", 1}};
+  EXPECT_ERROR("nowhere", checkpoint::load(dict, folder / "nowhere"));
+  EXPECT_ERROR("checkpoint::list", checkpoint::list(folder.path()));
+  EXPECT_FALSE(checkpoint::latest(folder.path()).has_value());
+}
+
+}  // namespace
+}  // namespace tessera::testing
