@@ -69,9 +69,7 @@ Save::Save(const std::string& path, const SaveOptions& options)
   if (parent_.find(name_)) {
     if (!options.overwrite) {
       throw_usage(
-          path,
-          "is there already; save elsewhere, or say that it may be "
-          "overwritten");
+          path, "is there already; save elsewhere, or pass overwrite = true");
     }
     detail::check_removable(parent_, name_);
   }
@@ -111,8 +109,7 @@ std::string Save::publish_file(const std::string& name) {
     if (!options_.overwrite || *kind != FileStatus::Kind::kFile) {
       throw_usage(
           ticket_.path,
-          "is there already; save elsewhere, or say that it may be "
-          "overwritten");
+          "is there already; save elsewhere, or pass overwrite = true");
     }
   }
   folder_->move_file(name, parent_, name_);
