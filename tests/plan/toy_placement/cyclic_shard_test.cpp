@@ -8,7 +8,7 @@
 
 #include "layout/expect_error.h"
 
-namespace tessera {
+namespace tessera::toy {
 namespace {
 
 Layout layout_of(const std::string& text) {
@@ -67,4 +67,4 @@ TEST(CyclicShardTest, IsMovedByTheStepsOfAnyShard) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::toy
