@@ -21,12 +21,23 @@ std::string_view print_number(T value, char (&buffer)[40]) {
 void append_escaped(std::string& out, char c) {
   constexpr char kHex[] = "0123456789abcdef";
   switch (c) {
-    case '"': out += "\\\""; return;
-    case '\\': out += "\\\\"; return;
-    case '\n': out += "\\n"; return;
-    case '\r': out += "\\r"; return;
-    case '\t': out += "\\t"; return;
-    default: break;
+    case '"':
+      out += "\\\"";
+      return;
+    case '\\':
+      out += "\\\\";
+      return;
+    case '\n':
+      out += "\\n";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    default:
+      break;
   }
   const auto byte = static_cast<uint8_t>(c);
   if (byte < 0x20 || byte == 0x7f) {
@@ -192,9 +203,8 @@ void JsonReader::fail(const std::string& problem) const {
 }
 
 void JsonReader::skip_space() {
-  while (at_ < text_.size() &&
-         (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' ||
-          text_[at_] == '\t')) {
+  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' ||
+                                text_[at_] == '\r' || text_[at_] == '\t')) {
     ++at_;
   }
 }
@@ -224,13 +234,19 @@ void JsonReader::expect_word(std::string_view word) {
 
 JsonKind JsonReader::kind_at(char c) {
   switch (c) {
-    case '{': return JsonKind::kObject;
-    case '[': return JsonKind::kArray;
-    case '"': return JsonKind::kString;
+    case '{':
+      return JsonKind::kObject;
+    case '[':
+      return JsonKind::kArray;
+    case '"':
+      return JsonKind::kString;
     case 't':
-    case 'f': return JsonKind::kBool;
-    case 'n': return JsonKind::kNull;
-    default: break;
+    case 'f':
+      return JsonKind::kBool;
+    case 'n':
+      return JsonKind::kNull;
+    default:
+      break;
   }
   if (c != '-' && (c < '0' || c > '9')) {
     fail("expected a value");
@@ -484,24 +500,33 @@ void JsonReader::skip_value() {
   const size_t depth = levels_.size();
   do {
     if (levels_.size() > depth) {
-      const bool more =
-          levels_.back().is_object ? next_key() : next_element();
+      const bool more = levels_.back().is_object ? next_key() : next_element();
       if (!more) {
         continue;
       }
     }
     switch (peek()) {
-      case JsonKind::kObject: begin_object(); break;
-      case JsonKind::kArray: begin_array(); break;
-      case JsonKind::kString: read_string(); break;
+      case JsonKind::kObject:
+        begin_object();
+        break;
+      case JsonKind::kArray:
+        begin_array();
+        break;
+      case JsonKind::kString:
+        read_string();
+        break;
       case JsonKind::kInteger:
       case JsonKind::kNumber: {
         bool is_integer = false;
         number_token(&is_integer);
         break;
       }
-      case JsonKind::kBool: read_bool(); break;
-      case JsonKind::kNull: read_null(); break;
+      case JsonKind::kBool:
+        read_bool();
+        break;
+      case JsonKind::kNull:
+        read_null();
+        break;
     }
   } while (levels_.size() > depth);
 }

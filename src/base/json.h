@@ -72,7 +72,13 @@ class JsonWriter {
 
 /// What kind of value comes next.
 enum class JsonKind {
-  kObject, kArray, kString, kInteger, kNumber, kBool, kNull
+  kObject,
+  kArray,
+  kString,
+  kInteger,
+  kNumber,
+  kBool,
+  kNull
 };
 
 class JsonReader {

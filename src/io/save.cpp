@@ -51,8 +51,7 @@ void check_files(const detail::Folder& folder, const Contents& contents) {
 }  // namespace
 
 Save::Save(const std::string& path, const SaveOptions& options)
-    : options_(options),
-      parent_([&] {
+    : options_(options), parent_([&] {
         check_options(path, options);
         return detail::Folder::open(
             *options.files, detail::split_path(path).parent);
@@ -156,7 +155,8 @@ std::unique_ptr<RankWriter> open_rank_writer(
     case Format::kDcp:
       return detail::write_dcp(
           folder, std::move(ticket), rank, std::move(contents));
-    case Format::kSafetensors: break;
+    case Format::kSafetensors:
+      break;
   }
   return detail::write_safetensors(
       folder, std::move(ticket), rank, std::move(contents));

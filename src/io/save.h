@@ -1,5 +1,5 @@
-// Saving a checkpoint by several ranks. Ranks talk to each other by other means;
-// here they get and give bytes.
+// Saving a checkpoint by several ranks. Ranks talk to each other by other
+// means; here they get and give bytes.
 //
 //   rank 0     io::Save save(path, {.format = Format::kDcp, .ranks = 4});
 //              send save.ticket() to all
@@ -36,7 +36,8 @@ class Save {
  public:
   /// Removes what crashed saves of this path have left, and makes the folder to
   /// write into. Throws Error (kUsage) where something is at the path that may
-  /// not be overwritten, or another save of it is under way. A path that ends in
+  /// not be overwritten, or another save of it is under way. A path that ends
+  /// in
   /// ".safetensors" is one file, for that format and one rank.
   Save(const std::string& path, const SaveOptions& options);
   ~Save();

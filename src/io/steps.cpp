@@ -116,8 +116,7 @@ void set_latest(const std::string& path, int64_t step, FileSystem& files) {
         "holds no checkpoint, so it is not the latest one");
   }
   clean_steps(folder);
-  const std::string name =
-      std::string(kLatestSaving) + detail::make_token();
+  const std::string name = std::string(kLatestSaving) + detail::make_token();
   const std::string text = step_name(step) + "\n";
   detail::File file = folder.create_file(name);
   file.write(text.data(), text.size(), 0);
@@ -127,8 +126,7 @@ void set_latest(const std::string& path, int64_t step, FileSystem& files) {
   folder.sync();
 }
 
-std::optional<int64_t> find_latest(
-    const std::string& path, FileSystem& files) {
+std::optional<int64_t> find_latest(const std::string& path, FileSystem& files) {
   const detail::Folder folder = detail::Folder::open(files, path);
   return latest_of(folder, list_steps_of(folder));
 }

@@ -78,8 +78,7 @@ TEST(JsonReaderTest, ReadsObjectsByKey) {
 TEST(JsonReaderTest, ReadsEscapesAsUtf8) {
   JsonReader in(R"("\u0041\u00e9\u2713\ud83d\ude00\b\f\n\r\t\/\"\\")");
   EXPECT_EQ(
-      in.read_string(),
-      "A\xc3\xa9\xe2\x9c\x93\xf0\x9f\x98\x80\b\f\n\r\t/\"\\");
+      in.read_string(), "A\xc3\xa9\xe2\x9c\x93\xf0\x9f\x98\x80\b\f\n\r\t/\"\\");
 }
 
 TEST(JsonReaderTest, TakesWhatTheGrammarHas) {

@@ -64,8 +64,8 @@ inline std::string make_bytes(int64_t first, int64_t count, int seed) {
   return bytes;
 }
 
-/// What one of 4 ranks saves: rows of "rows" (10 x 3: 3 3 3 1), all of "solo" on
-/// the last rank, an empty tensor on rank 1, and values on rank 0.
+/// What one of 4 ranks saves: rows of "rows" (10 x 3: 3 3 3 1), all of "solo"
+/// on the last rank, an empty tensor on rank 1, and values on rank 0.
 inline io::RankContents example_contents(int64_t rank, int seed) {
   io::RankContents contents;
   const int64_t begin = std::min<int64_t>(3 * rank, 10);
@@ -83,7 +83,9 @@ inline io::RankContents example_contents(int64_t rank, int seed) {
   if (rank == 0) {
     contents.values.push_back({"seed", {}, io::Value::integer(seed)});
     contents.values.push_back(
-        {"text", {"a", "text"}, io::Value::string("step " + std::to_string(seed))});
+        {"text",
+         {"a", "text"},
+         io::Value::string("step " + std::to_string(seed))});
     contents.values.push_back(
         {"large", {}, io::Value::bytes(make_bytes(0, 2000, seed))});
   }

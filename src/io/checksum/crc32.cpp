@@ -74,8 +74,7 @@ __attribute__((target("pclmul,sse4.1"))) uint32_t update_by_folding(
   const __m128i by_64 = _mm_set_epi64x(0x00000001c6e41596, 0x0000000154442bd4);
   const __m128i by_16 = _mm_set_epi64x(0x00000000ccaa009e, 0x00000001751997d0);
   const auto load = [&](size_t lane) __attribute__((target("sse4.1"))) {
-    return _mm_loadu_si128(
-        reinterpret_cast<const __m128i*>(bytes + 16 * lane));
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + 16 * lane));
   };
   __m128i a = _mm_xor_si128(load(0), _mm_cvtsi32_si128(static_cast<int>(crc)));
   __m128i b = load(1), c = load(2), d = load(3);
@@ -114,7 +113,7 @@ uint32_t multiply(uint32_t a, uint32_t b) {
 
 // x^(8 * bytes) modulo the CRC's polynomial.
 uint32_t power_of_bytes(uint64_t bytes) {
-  uint32_t power = 0x80000000;    // x^0
+  uint32_t power = 0x80000000;   // x^0
   uint32_t square = 0x00800000;  // x^8
   for (; bytes != 0; bytes >>= 1) {
     power = (bytes & 1) != 0 ? multiply(power, square) : power;

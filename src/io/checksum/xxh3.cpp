@@ -51,7 +51,8 @@ bool parse_hex64(std::string_view text, uint64_t* value) {
     if (!is_digit && (c < 'a' || c > 'f')) {
       return false;
     }
-    *value = *value * 16 + static_cast<uint64_t>(is_digit ? c - '0' : c - 'a' + 10);
+    *value =
+        *value * 16 + static_cast<uint64_t>(is_digit ? c - '0' : c - 'a' + 10);
   }
   return text.size() == 16;
 }

@@ -11,8 +11,8 @@ bool is_numbered(
     std::string_view text, std::string_view prefix, std::string_view middle,
     std::string_view suffix) {
   const auto skip_digits = [&] {
-    const size_t end = std::min(
-        text.find_first_not_of("0123456789"), text.size());
+    const size_t end =
+        std::min(text.find_first_not_of("0123456789"), text.size());
     text.remove_prefix(end);
     return end > 0;
   };

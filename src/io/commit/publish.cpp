@@ -20,7 +20,8 @@ bool is_saving_name(std::string_view name, std::string_view checkpoint) {
   uint64_t token = 0;
   return name.size() > kTokenDigits &&
          parse_hex64(name.substr(name.size() - kTokenDigits), &token) &&
-         name == saving_name(checkpoint, name.substr(name.size() - kTokenDigits));
+         name ==
+             saving_name(checkpoint, name.substr(name.size() - kTokenDigits));
 }
 
 // Leftovers are removed while their lock is ours, so that nobody who believes

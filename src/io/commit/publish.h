@@ -9,11 +9,11 @@
 // folder of the temporary name, which the next save removes.
 //
 // Where there is an old checkpoint, the two folders exchange their names
-// (renameat2 with RENAME_EXCHANGE), and the old one is removed afterwards. It is
-// as atomic as a rename, keeps the checkpoint at the path that the user gave, in
-// a form that PyTorch's and Hugging Face's loaders take, and needs no pointer
-// file that could lead elsewhere. File systems without it (some network ones)
-// get two renames:
+// (renameat2 with RENAME_EXCHANGE), and the old one is removed afterwards. It
+// is as atomic as a rename, keeps the checkpoint at the path that the user
+// gave, in a form that PyTorch's and Hugging Face's loaders take, and needs no
+// pointer file that could lead elsewhere. File systems without it (some network
+// ones) get two renames:
 //   step_100 -> .step_100.tessera-previous, then the new one -> step_100
 // Between them the path is missing, and readers take .tessera-previous in its
 // place: still the old checkpoint until the second rename.

@@ -94,9 +94,9 @@ class DcpReader : public io::Reader {
         item.dtype == tensor.dtype && item.sizes == found.box.sizes;
     auto payload =
         std::make_unique<DcpPayload>(std::move(source), std::move(item));
-    if (!agrees || !fits_payload(
-                       *payload, found.box.sizes,
-                       element_bytes(*tensor.dtype))) {
+    if (!agrees ||
+        !fits_payload(
+            *payload, found.box.sizes, element_bytes(*tensor.dtype))) {
       io::throw_corrupt(
           path, "the item at byte " + std::to_string(found.stored.offset) +
                     " is not chunk " + std::to_string(chunk) + " of '" +
@@ -119,8 +119,8 @@ class DcpReader : public io::Reader {
 
 std::unique_ptr<io::Reader> open_dcp(Folder folder) {
   const File file = folder.open_file(std::string(kDcpMetadataName));
-  io::Contents contents = parse_dcp_metadata(
-      file.path(), file.read_all(kMostMetadataBytes));
+  io::Contents contents =
+      parse_dcp_metadata(file.path(), file.read_all(kMostMetadataBytes));
   for (io::StoredFile& data : contents.files) {
     data.bytes = folder.open_file(data.name).size();
   }

@@ -27,8 +27,7 @@ class DcpWriter : public io::RankWriter {
       const Folder& folder, io::SaveTicket ticket, int64_t rank,
       io::RankContents contents)
       : RankWriter(std::move(ticket), rank, std::move(contents)),
-        name_(
-            "__" + std::to_string(rank) + "_0" + std::string(kDcpSuffix)),
+        name_("__" + std::to_string(rank) + "_0" + std::string(kDcpSuffix)),
         file_(folder.create_file(name_)) {
     for (const io::TensorChunk& chunk : this->contents().chunks) {
       add_item(make_tensor_item(chunk.dtype, chunk.box.sizes));
@@ -93,8 +92,7 @@ class DcpWriter : public io::RankWriter {
       io::Entry entry = is_chunk ? entry_of(contents().chunks[i])
                                  : entry_of(contents().values[i - chunks]);
       if (is_chunk) {
-        entry.chunks.push_back(
-            {contents().chunks[i].box, items_[i].stored});
+        entry.chunks.push_back({contents().chunks[i].box, items_[i].stored});
       } else {
         entry.stored_value = items_[i].stored;
       }
@@ -109,9 +107,9 @@ class DcpWriter : public io::RankWriter {
   uint64_t end_ = 0;
 };
 
-// PyTorch finds an item by the offsets of its chunk, so a chunk without elements
-// could take the place of one that has some and begins there. It is left out,
-// but for the first one of a tensor that has no elements at all.
+// PyTorch finds an item by the offsets of its chunk, so a chunk without
+// elements could take the place of one that has some and begins there. It is
+// left out, but for the first one of a tensor that has no elements at all.
 io::Contents without_empty_chunks(io::Contents contents) {
   for (io::Entry& entry : contents.entries) {
     if (io::element_count(entry.shape) == 0) {

@@ -33,9 +33,9 @@ const ZipRecord& require(const StoredZip& zip, const std::string& name) {
   const ZipRecord* record = zip.find(name);
   if (record == nullptr) {
     io::throw_corrupt(
-        zip.source().path(),
-        "the item at byte " + std::to_string(zip.source().offset()) +
-            " has no record '" + base::escape(name) + "'");
+        zip.source().path(), "the item at byte " +
+                                 std::to_string(zip.source().offset()) +
+                                 " has no record '" + base::escape(name) + "'");
   }
   return *record;
 }
@@ -45,8 +45,9 @@ std::string read_pickle(const StoredZip& zip, const std::string& root) {
   if (const ZipRecord* order = zip.find(root + "/byteorder");
       order != nullptr && zip.read(*order) != "little") {
     io::throw_unsupported(
-        zip.source().path(), "was written by a machine whose bytes are in "
-                             "another order");
+        zip.source().path(),
+        "was written by a machine whose bytes are in "
+        "another order");
   }
   return zip.read(require(zip, root + std::string(kPickleName)));
 }
@@ -76,9 +77,9 @@ Storage read_storage(const PickleTree& tree, NodeId node) {
     tree.fail("a tensor without a storage");
   }
   const NodeId id = tree.children(node)[0];
-  const std::vector<NodeId> parts =
-      tree.kind(id) == PickleKind::kTuple ? tree.children(id)
-                                          : std::vector<NodeId>{};
+  const std::vector<NodeId> parts = tree.kind(id) == PickleKind::kTuple
+                                        ? tree.children(id)
+                                        : std::vector<NodeId>{};
   if (parts.size() != 5 || tree.kind(parts[0]) != PickleKind::kString ||
       tree.text(parts[0]) != "storage" ||
       tree.kind(parts[1]) != PickleKind::kGlobal ||
@@ -111,8 +112,7 @@ io::Dtype dtype_of_global(const PickleTree& tree, NodeId node) {
     }
   }
   io::throw_unsupported(
-      tree.path(), "a tensor of dtype " + tree.describe(node) +
-                       " is not read");
+      tree.path(), "a tensor of dtype " + tree.describe(node) + " is not read");
 }
 
 // A lazily conjugated tensor has {"conj": True} behind the usual arguments.
@@ -125,8 +125,9 @@ void refuse_flags(
                            tree.children(arguments[i]).empty());
     if (!is_empty) {
       io::throw_unsupported(
-          tree.path(), "a tensor with flags (conjugated, negative) is not "
-                       "read; save a copy of it");
+          tree.path(),
+          "a tensor with flags (conjugated, negative) is not "
+          "read; save a copy of it");
     }
   }
 }
@@ -155,8 +156,7 @@ TensorItem read_tensor(const PickleTree& tree, Storage* storage) {
   item.first_element = static_cast<uint64_t>(tree.integer(arguments[1]));
   item.sizes = integers_of(tree, arguments[2]);
   item.strides = integers_of(tree, arguments[3]);
-  item.dtype =
-      is_v3 ? dtype_of_global(tree, arguments[6]) : storage->dtype;
+  item.dtype = is_v3 ? dtype_of_global(tree, arguments[6]) : storage->dtype;
   if (is_v3 != storage->is_untyped) {
     tree.fail("a storage has a type, and the tensor another one");
   }
@@ -175,8 +175,8 @@ TensorItem read_tensor_item(const StoredZip& zip) {
   int64_t bytes = 0;
   if (storage.count < 0 ||
       __builtin_mul_overflow(
-          storage.count,
-          storage.is_untyped ? 1 : io::element_bytes(item.dtype), &bytes) ||
+          storage.count, storage.is_untyped ? 1 : io::element_bytes(item.dtype),
+          &bytes) ||
       static_cast<uint64_t>(bytes) != item.storage.bytes) {
     tree.fail(
         "a storage of " + std::to_string(storage.count) +
@@ -192,8 +192,7 @@ io::Value read_value_item(const StoredZip& zip) {
   return value_of(tree, tree.root());
 }
 
-ZipLayout make_tensor_item(
-    io::Dtype dtype, const std::vector<int64_t>& sizes) {
+ZipLayout make_tensor_item(io::Dtype dtype, const std::vector<int64_t>& sizes) {
   const io::DtypeInfo& info = info_of(dtype);
   const bool is_v3 = info.storage.empty();
   const int64_t bytes = *io::byte_count(sizes, dtype);

@@ -32,8 +32,7 @@ TensorItem read_tensor_item(const StoredZip& zip);
 io::Value read_value_item(const StoredZip& zip);
 
 /// Describes the item of a row-major tensor, whose bytes come later.
-ZipLayout make_tensor_item(
-    io::Dtype dtype, const std::vector<int64_t>& sizes);
+ZipLayout make_tensor_item(io::Dtype dtype, const std::vector<int64_t>& sizes);
 ZipLayout make_value_item(const io::Value& value);
 
 }  // namespace tessera::detail::inline io_layer

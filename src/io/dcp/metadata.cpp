@@ -35,9 +35,9 @@ class MetadataParser {
       for_each_pair(
           *planner, [&](NodeId key, NodeId value) { add_path(key, value); });
     }
-    for_each_pair(
-        member(root, "storage_data"),
-        [&](NodeId key, NodeId value) { add_storage(key, value); });
+    for_each_pair(member(root, "storage_data"), [&](NodeId key, NodeId value) {
+      add_storage(key, value);
+    });
     for (const io::Entry& entry : contents_.entries) {
       require_storage(entry);
     }
@@ -115,8 +115,7 @@ class MetadataParser {
         tree_.kind(tree_.state(properties)) != PickleKind::kTuple) {
       tree_.fail("expected TensorProperties with a tuple of five");
     }
-    const std::vector<NodeId> parts =
-        tree_.children(tree_.state(properties));
+    const std::vector<NodeId> parts = tree_.children(tree_.state(properties));
     if (parts.empty() || tree_.kind(parts[0]) != PickleKind::kGlobal) {
       tree_.fail("expected TensorProperties with a dtype");
     }
@@ -125,8 +124,7 @@ class MetadataParser {
     if (!dtype || tree_.text(global[0]) != "torch") {
       io::throw_unsupported(
           tree_.path(), "tensor '" + base::escape(name) + "' has the dtype " +
-                            tree_.describe(parts[0]) +
-                            ", which is not read");
+                            tree_.describe(parts[0]) + ", which is not read");
     }
     return *dtype;
   }
@@ -170,8 +168,7 @@ class MetadataParser {
 
   void add_path(NodeId key, NodeId value) {
     const auto found = by_name_.find(string(key));
-    if (found == by_name_.end() ||
-        tree_.kind(value) != PickleKind::kTuple) {
+    if (found == by_name_.end() || tree_.kind(value) != PickleKind::kTuple) {
       return;  // of what was saved elsewhere
     }
     io::Path path;
@@ -224,8 +221,9 @@ class MetadataParser {
         transforms && tree_.kind(*transforms) == PickleKind::kList &&
         !tree_.children(*transforms).empty()) {
       io::throw_unsupported(
-          tree_.path(), "items were transformed (compressed) when they were "
-                        "written, which is not read");
+          tree_.path(),
+          "items were transformed (compressed) when they were "
+          "written, which is not read");
     }
     io::StoredBytes stored;
     stored.file = file_number(string(member(state, "relative_path")));
@@ -235,8 +233,7 @@ class MetadataParser {
   }
 
   size_t file_number(const std::string& name) {
-    const auto [found, is_new] =
-        by_file_.emplace(name, contents_.files.size());
+    const auto [found, is_new] = by_file_.emplace(name, contents_.files.size());
     if (is_new) {
       if (const std::string problem = plain_name_problem(name);
           !problem.empty()) {
@@ -251,14 +248,12 @@ class MetadataParser {
   }
 
   void require_storage(const io::Entry& entry) {
-    bool is_stored = !entry.stored_value ||
-                     entry.stored_value->file != kNoFile;
+    bool is_stored = !entry.stored_value || entry.stored_value->file != kNoFile;
     for (const io::Chunk& chunk : entry.chunks) {
       is_stored &= chunk.stored.file != kNoFile;
     }
     if (!is_stored) {
-      tree_.fail(
-          "'" + base::escape(entry.name) + "' has no item in any file");
+      tree_.fail("'" + base::escape(entry.name) + "' has no item in any file");
     }
   }
 

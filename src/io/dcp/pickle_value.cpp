@@ -44,8 +44,7 @@ Value bytes_of_latin1(const PickleTree& tree, NodeId arguments) {
       tree.fail("bytes are written as a text that is not latin1");
     }
     ++i;
-    bytes.push_back(
-        static_cast<char>((lead & 3) << 6 | (text[i] & 0x3f)));
+    bytes.push_back(static_cast<char>((lead & 3) << 6 | (text[i] & 0x3f)));
   }
   return Value::bytes(std::move(bytes));
 }
@@ -90,10 +89,14 @@ Value value_at(const PickleTree& tree, NodeId node, size_t depth) {
     return Value::opaque("values nested deeper than 64");
   }
   switch (tree.kind(node)) {
-    case PickleKind::kNone: return {};
-    case PickleKind::kBool: return Value::boolean(tree.boolean(node));
-    case PickleKind::kInteger: return Value::integer(tree.integer(node));
-    case PickleKind::kFloat: return Value::floating(tree.number(node));
+    case PickleKind::kNone:
+      return {};
+    case PickleKind::kBool:
+      return Value::boolean(tree.boolean(node));
+    case PickleKind::kInteger:
+      return Value::integer(tree.integer(node));
+    case PickleKind::kFloat:
+      return Value::floating(tree.number(node));
     case PickleKind::kBytes:
       return Value::bytes(std::string(tree.text(node)));
     case PickleKind::kString: {
@@ -107,12 +110,14 @@ Value value_at(const PickleTree& tree, NodeId node, size_t depth) {
       return Value::list(values_of(tree, tree.children(node), depth));
     case PickleKind::kDict:
       return Value::dict(values_of(tree, tree.children(node), depth));
-    case PickleKind::kCall: return value_of_call(tree, node, depth);
+    case PickleKind::kCall:
+      return value_of_call(tree, node, depth);
     case PickleKind::kBigInteger:
       return Value::opaque("an integer of more than 64 bits");
     case PickleKind::kGlobal:
     case PickleKind::kObject:
-    case PickleKind::kPersistent: break;
+    case PickleKind::kPersistent:
+      break;
   }
   return Value::opaque(tree.describe(node));
 }
@@ -125,8 +130,7 @@ Value value_of(const PickleTree& tree, NodeId node) {
 
 std::vector<int64_t> integers_of(const PickleTree& tree, NodeId node) {
   if (tree.is_made_by(node, "torch", "Size")) {
-    const std::vector<NodeId> arguments =
-        tree.children(tree.children(node)[1]);
+    const std::vector<NodeId> arguments = tree.children(tree.children(node)[1]);
     if (arguments.size() != 1) {
       tree.fail("a torch.Size is made of one tuple");
     }

@@ -99,8 +99,7 @@ PickleWriter& PickleWriter::bytes(std::string_view bytes) {
 
 PickleWriter& PickleWriter::global(
     std::string_view module, std::string_view name) {
-  std::string key =
-      "g" + std::string(module) + "\n" + std::string(name) + "\n";
+  std::string key = "g" + std::string(module) + "\n" + std::string(name) + "\n";
   if (recall(key)) {
     return *this;
   }
@@ -173,12 +172,24 @@ void PickleWriter::write_nested(const io::Value& value, size_t depth) {
     }
   };
   switch (value.kind()) {
-    case io::Value::Kind::kNone: none(); return;
-    case io::Value::Kind::kBool: boolean(value.as_bool()); return;
-    case io::Value::Kind::kInteger: integer(value.as_integer()); return;
-    case io::Value::Kind::kFloat: number(value.as_float()); return;
-    case io::Value::Kind::kString: string(value.as_string()); return;
-    case io::Value::Kind::kBytes: bytes(value.as_bytes()); return;
+    case io::Value::Kind::kNone:
+      none();
+      return;
+    case io::Value::Kind::kBool:
+      boolean(value.as_bool());
+      return;
+    case io::Value::Kind::kInteger:
+      integer(value.as_integer());
+      return;
+    case io::Value::Kind::kFloat:
+      number(value.as_float());
+      return;
+    case io::Value::Kind::kString:
+      string(value.as_string());
+      return;
+    case io::Value::Kind::kBytes:
+      bytes(value.as_bytes());
+      return;
     case io::Value::Kind::kList:
       begin_list();
       write_all(value.items());
@@ -194,7 +205,8 @@ void PickleWriter::write_nested(const io::Value& value, size_t depth) {
       write_all(value.pairs());
       end_dict();
       return;
-    case io::Value::Kind::kOpaque: break;
+    case io::Value::Kind::kOpaque:
+      break;
   }
   io::throw_unsupported(
       "value", "an object of Python cannot be saved: " + value.opaque_text());

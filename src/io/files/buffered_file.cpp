@@ -18,8 +18,7 @@ void BufferedFile::write(const void* bytes, size_t size, uint64_t offset) {
   const uint64_t end = buffer_offset_ + buffer_.size();
   // Behind the highest byte so far there is nothing that zeros could replace.
   const uint64_t gap = end >= highest_ ? kLargestGap : 0;
-  const bool goes_on =
-      !buffer_.empty() && offset >= end && offset - end <= gap;
+  const bool goes_on = !buffer_.empty() && offset >= end && offset - end <= gap;
   highest_ = std::max(highest_, offset + size);
   if (!goes_on || buffer_.size() + size > kBufferBytes) {
     flush();

@@ -46,8 +46,8 @@ void File::read(void* bytes, size_t size, uint64_t offset) const {
     if (result == 0) {
       io::throw_corrupt(
           path_, "the file ends at byte " + std::to_string(offset + done) +
-                     "; expected " + std::to_string(size) +
-                     " bytes at byte " + std::to_string(offset));
+                     "; expected " + std::to_string(size) + " bytes at byte " +
+                     std::to_string(offset));
     }
     done += static_cast<size_t>(result);
   }

@@ -56,8 +56,8 @@ class SystemFiles : public FileSystem {
   int rename_at(
       int from_folder, const char* from, int to_folder, const char* to,
       unsigned flags) override {
-    return static_cast<int>(or_error(::syscall(
-        SYS_renameat2, from_folder, from, to_folder, to, flags)));
+    return static_cast<int>(or_error(
+        ::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags)));
   }
   int remove_at(int folder, const char* name, int flags) override {
     return or_error(::unlinkat(folder, name, flags));

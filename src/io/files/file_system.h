@@ -3,8 +3,8 @@
 // (EIO, ENOSPC, EINTR, a short write), or end the process between two.
 //
 // They behave as the calls of their names: file descriptors, and a negative
-// errno where the kernel returns -1. Folder and File (folder.h, file.h) are what
-// the layer uses: there, interrupted and short calls are gone on with, and
+// errno where the kernel returns -1. Folder and File (folder.h, file.h) are
+// what the layer uses: there, interrupted and short calls are gone on with, and
 // errors name the file.
 #pragma once
 
@@ -31,8 +31,7 @@ class FileSystem {
   virtual ~FileSystem() = default;
 
   /// openat(); `folder` is a descriptor or AT_FDCWD.
-  virtual int open_at(
-      int folder, const char* name, int flags, mode_t mode) = 0;
+  virtual int open_at(int folder, const char* name, int flags, mode_t mode) = 0;
   virtual int close(int file) = 0;
   virtual int64_t read_at(
       int file, void* bytes, size_t size, uint64_t offset) = 0;

@@ -247,16 +247,16 @@ void Folder::remove_folder(const std::string& name) const {
 }
 
 void Folder::sync() const {
-  const int result = retry_interrupted(
-      [&] { return files().sync(descriptor_.number()); });
+  const int result =
+      retry_interrupted([&] { return files().sync(descriptor_.number()); });
   if (result < 0) {
     io::throw_system_error(path_, "sync the folder", -result);
   }
 }
 
 bool Folder::lock() const {
-  const int result = retry_interrupted(
-      [&] { return files().lock(descriptor_.number()); });
+  const int result =
+      retry_interrupted([&] { return files().lock(descriptor_.number()); });
   if (result < 0 && result != -EWOULDBLOCK) {
     io::throw_system_error(path_, "lock the folder", -result);
   }

@@ -114,14 +114,13 @@ void check_tensor(
 
 }  // namespace
 
-
 void check_entry_name(const std::string& path, const std::string& name) {
   if (name.empty() || name.size() > kMostNameBytes || !base::is_utf8(name)) {
     throw_corrupt(
         path, "the name " + quoted(name) + " of an entry is " +
-                  (name.empty()                    ? "empty"
+                  (name.empty()                   ? "empty"
                    : name.size() > kMostNameBytes ? "longer than 4096 bytes"
-                                                   : "not UTF-8"));
+                                                  : "not UTF-8"));
   }
 }
 
@@ -133,18 +132,18 @@ void check_shape(
   if (shape.size() > kMostDims || is_negative ||
       !io::byte_count(shape, dtype)) {
     throw_corrupt(
-        path, "tensor " + quoted(name) + ": no tensor has the shape " +
-                  io::print(shape) + (shape.size() > kMostDims
-                                          ? "; at most 64 dims are read"
-                                          : ""));
+        path,
+        "tensor " + quoted(name) + ": no tensor has the shape " +
+            io::print(shape) +
+            (shape.size() > kMostDims ? "; at most 64 dims are read" : ""));
   }
 }
 
 void check_box(
     const std::string& path, const std::string& name, const io::Box& box,
     const std::vector<int64_t>& shape) {
-  bool fits = box.offsets.size() == shape.size() &&
-              box.sizes.size() == shape.size();
+  bool fits =
+      box.offsets.size() == shape.size() && box.sizes.size() == shape.size();
   for (size_t d = 0; fits && d < shape.size(); ++d) {
     fits = box.offsets[d] >= 0 && box.sizes[d] >= 0 &&
            box.offsets[d] <= shape[d] &&

@@ -9,8 +9,8 @@
 
 namespace tessera::detail::inline io_layer {
 
-/// Throws unless `shape` is one that a tensor of `dtype` can have. `path` is the
-/// file, `name` the tensor, that messages name.
+/// Throws unless `shape` is one that a tensor of `dtype` can have. `path` is
+/// the file, `name` the tensor, that messages name.
 void check_shape(
     const std::string& path, const std::string& name, io::Dtype dtype,
     const std::vector<int64_t>& shape);

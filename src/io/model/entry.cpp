@@ -22,8 +22,7 @@ std::optional<int64_t> byte_count(
     const std::vector<int64_t>& sizes, Dtype dtype) {
   const std::optional<int64_t> count = element_count(sizes);
   int64_t bytes = 0;
-  if (!count ||
-      __builtin_mul_overflow(*count, element_bytes(dtype), &bytes)) {
+  if (!count || __builtin_mul_overflow(*count, element_bytes(dtype), &bytes)) {
     return std::nullopt;
   }
   return bytes;

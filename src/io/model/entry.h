@@ -1,5 +1,5 @@
-// A checkpoint as data: named tensors in chunks that lie somewhere in files, and
-// named values. All formats are read into this and written from it.
+// A checkpoint as data: named tensors in chunks that lie somewhere in files,
+// and named values. All formats are read into this and written from it.
 //
 //   tensor "w", float32, shape 4 x 6
 //     chunk  offsets 0 0, sizes 2 x 6:  file 0, bytes 0 .. 47

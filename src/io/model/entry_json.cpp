@@ -47,10 +47,9 @@ io::StoredBytes read_stored(base::JsonReader& in) {
     }
     stored.xxh3.push_back(hash);
   }
-  const uint64_t windows =
-      stored.window == 0 || stored.bytes == 0
-          ? 0
-          : (stored.bytes - 1) / stored.window + 1;
+  const uint64_t windows = stored.window == 0 || stored.bytes == 0
+                               ? 0
+                               : (stored.bytes - 1) / stored.window + 1;
   if (stored.xxh3.size() != windows) {
     in.fail(
         "expected " + std::to_string(windows) + " checksums, got " +

@@ -31,9 +31,8 @@ std::vector<CopyDim> plan_dims(
     }
   }
   std::stable_sort(
-      dims.begin(), dims.end(), [](const CopyDim& a, const CopyDim& b) {
-        return a.source > b.source;
-      });
+      dims.begin(), dims.end(),
+      [](const CopyDim& a, const CopyDim& b) { return a.source > b.source; });
   std::vector<CopyDim> merged;
   for (const CopyDim& dim : dims) {
     if (!merged.empty() && merged.back().source == dim.size * dim.source &&

@@ -8,9 +8,12 @@ namespace tessera::io {
 
 std::string_view name_of(Format format) {
   switch (format) {
-    case Format::kTessera: return "tessera";
-    case Format::kDcp: return "dcp";
-    case Format::kSafetensors: return "safetensors";
+    case Format::kTessera:
+      return "tessera";
+    case Format::kDcp:
+      return "dcp";
+    case Format::kSafetensors:
+      return "safetensors";
   }
   return "";
 }
@@ -60,8 +63,7 @@ void Reader::read(
     }
     read_chunk(
         tensor, i, *part,
-        {static_cast<char*>(target.data) +
-             first * element_bytes(*tensor.dtype),
+        {static_cast<char*>(target.data) + first * element_bytes(*tensor.dtype),
          strides});
   }
 }

@@ -8,16 +8,26 @@ namespace tessera::io {
 
 std::string_view describe(Value::Kind kind) {
   switch (kind) {
-    case Value::Kind::kNone: return "None";
-    case Value::Kind::kBool: return "a bool";
-    case Value::Kind::kInteger: return "an integer";
-    case Value::Kind::kFloat: return "a float";
-    case Value::Kind::kString: return "a string";
-    case Value::Kind::kBytes: return "bytes";
-    case Value::Kind::kList: return "a list";
-    case Value::Kind::kTuple: return "a tuple";
-    case Value::Kind::kDict: return "a dict";
-    case Value::Kind::kOpaque: return "an opaque object";
+    case Value::Kind::kNone:
+      return "None";
+    case Value::Kind::kBool:
+      return "a bool";
+    case Value::Kind::kInteger:
+      return "an integer";
+    case Value::Kind::kFloat:
+      return "a float";
+    case Value::Kind::kString:
+      return "a string";
+    case Value::Kind::kBytes:
+      return "bytes";
+    case Value::Kind::kList:
+      return "a list";
+    case Value::Kind::kTuple:
+      return "a tuple";
+    case Value::Kind::kDict:
+      return "a dict";
+    case Value::Kind::kOpaque:
+      return "an opaque object";
   }
   return "";
 }
@@ -120,8 +130,8 @@ const std::vector<Value>& Value::pairs() const {
 }
 
 bool Value::operator==(const Value& other) const {
-  return kind_ == other.kind_ && bits_ == other.bits_ &&
-         text_ == other.text_ && items_ == other.items_;
+  return kind_ == other.kind_ && bits_ == other.bits_ && text_ == other.text_ &&
+         items_ == other.items_;
 }
 
 }  // namespace tessera::io

@@ -1,6 +1,6 @@
-// What a state dict holds beside tensors: numbers, texts, and lists and dicts of
-// such. Kinds that Python tells apart (1 and 1.0, list and tuple, str and bytes)
-// are told apart here, so that a checkpoint goes through unchanged.
+// What a state dict holds beside tensors: numbers, texts, and lists and dicts
+// of such. Kinds that Python tells apart (1 and 1.0, list and tuple, str and
+// bytes) are told apart here, so that a checkpoint goes through unchanged.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,8 @@ std::string from_hex(base::JsonReader& in, std::string_view text) {
   }
   std::string bytes;
   for (size_t i = 0; i < text.size(); i += 2) {
-    bytes.push_back(static_cast<char>(16 * digit(text[i]) + digit(text[i + 1])));
+    bytes.push_back(
+        static_cast<char>(16 * digit(text[i]) + digit(text[i + 1])));
   }
   return bytes;
 }
@@ -87,16 +88,28 @@ void write_nested(base::JsonWriter& out, const Value& value, size_t depth) {
         "value", "nested deeper than " + std::to_string(kMostValueDepth));
   }
   switch (value.kind()) {
-    case Value::Kind::kNone: out.null(); return;
-    case Value::Kind::kBool: out.boolean(value.as_bool()); return;
-    case Value::Kind::kInteger: out.integer(value.as_integer()); return;
-    case Value::Kind::kFloat: write_float(out, value.as_float()); return;
-    case Value::Kind::kString: write_string(out, value.as_string()); return;
+    case Value::Kind::kNone:
+      out.null();
+      return;
+    case Value::Kind::kBool:
+      out.boolean(value.as_bool());
+      return;
+    case Value::Kind::kInteger:
+      out.integer(value.as_integer());
+      return;
+    case Value::Kind::kFloat:
+      write_float(out, value.as_float());
+      return;
+    case Value::Kind::kString:
+      write_string(out, value.as_string());
+      return;
     case Value::Kind::kBytes:
       out.begin_object().key("bytes");
       out.string(to_hex(value.as_bytes())).end_object();
       return;
-    case Value::Kind::kList: write_items(out, value.items(), depth); return;
+    case Value::Kind::kList:
+      write_items(out, value.items(), depth);
+      return;
     case Value::Kind::kTuple:
       out.begin_object().key("tuple");
       write_items(out, value.items(), depth);
@@ -107,7 +120,8 @@ void write_nested(base::JsonWriter& out, const Value& value, size_t depth) {
       write_pairs(out, value.pairs(), depth);
       out.end_object();
       return;
-    case Value::Kind::kOpaque: break;
+    case Value::Kind::kOpaque:
+      break;
   }
   io::throw_unsupported(
       "value", "an object of Python cannot be saved: " + value.opaque_text());
@@ -141,7 +155,7 @@ std::vector<Value> read_pairs(base::JsonReader& in, size_t depth) {
 }
 
 // Only infinities and NaNs: every value has one text.
-double read_special_float(base::JsonReader& in) {
+double read_float_bits(base::JsonReader& in) {
   uint64_t bits = 0;
   if (!parse_hex64(in.read_string(), &bits) ||
       std::isfinite(std::bit_cast<double>(bits))) {
@@ -164,7 +178,7 @@ Value read_tagged(base::JsonReader& in, size_t depth) {
   } else if (tag == "bytes") {
     value = Value::bytes(from_hex(in, in.read_string()));
   } else if (tag == "float") {
-    value = Value::floating(read_special_float(in));
+    value = Value::floating(read_float_bits(in));
   } else {
     in.fail("expected a tuple, dict, bytes or float");
   }
@@ -179,13 +193,21 @@ Value read_nested(base::JsonReader& in, size_t depth) {
     in.fail("values nested deeper than " + std::to_string(kMostValueDepth));
   }
   switch (in.peek()) {
-    case base::JsonKind::kNull: in.read_null(); return {};
-    case base::JsonKind::kBool: return Value::boolean(in.read_bool());
-    case base::JsonKind::kInteger: return Value::integer(in.read_integer());
-    case base::JsonKind::kNumber: return Value::floating(in.read_number());
-    case base::JsonKind::kString: return Value::string(in.read_string());
-    case base::JsonKind::kArray: return Value::list(read_items(in, depth));
-    case base::JsonKind::kObject: break;
+    case base::JsonKind::kNull:
+      in.read_null();
+      return {};
+    case base::JsonKind::kBool:
+      return Value::boolean(in.read_bool());
+    case base::JsonKind::kInteger:
+      return Value::integer(in.read_integer());
+    case base::JsonKind::kNumber:
+      return Value::floating(in.read_number());
+    case base::JsonKind::kString:
+      return Value::string(in.read_string());
+    case base::JsonKind::kArray:
+      return Value::list(read_items(in, depth));
+    case base::JsonKind::kObject:
+      break;
   }
   return read_tagged(in, depth);
 }

@@ -1,10 +1,11 @@
-// What one rank writes of a checkpoint: it declares its chunks and values, gives
-// the bytes of each chunk in order, and gets records: bytes that the rank which
-// commits needs (save.h).
+// What one rank writes of a checkpoint: it declares its chunks and values,
+// gives the bytes of each chunk in order, and gets records: bytes that the rank
+// which commits needs (save.h).
 //
 //   auto writer = io::open_rank_writer(ticket, rank, {chunks, values});
-//   writer->append(0, bytes, size);       // all of chunk 0, in one or more parts
-//   std::string records = writer->finish();   // its files are on the disk
+//   writer->append(0, bytes, size);       // all of chunk 0, in one or more
+//   parts std::string records = writer->finish();   // its files are on the
+//   disk
 #pragma once
 
 #include <cstddef>

@@ -40,8 +40,9 @@ void unpack_shape(const std::string& path, SafetensorsTensor& tensor) {
   }
   if (tensor.shape.empty() || tensor.shape.back() % packed != 0) {
     throw_corrupt(
-        path, quoted(tensor.name) + ": F4 comes in pairs along the last dim; "
-                                    "the shape is " +
+        path, quoted(tensor.name) +
+                  ": F4 comes in pairs along the last dim; "
+                  "the shape is " +
                   io::print(tensor.shape));
   }
   tensor.shape.back() /= packed;
@@ -202,8 +203,8 @@ SafetensorsHeader read_safetensors_header(const File& file) {
   uint8_t length_bytes[kHeaderLengthBytes];
   if (bytes < kHeaderLengthBytes) {
     throw_corrupt(
-        file.path(), "is no safetensors file: it has " +
-                         std::to_string(bytes) + " bytes");
+        file.path(),
+        "is no safetensors file: it has " + std::to_string(bytes) + " bytes");
   }
   file.read(length_bytes, kHeaderLengthBytes, 0);
   uint64_t length = 0;

@@ -1,7 +1,7 @@
 // The header of a safetensors file.
 //
-//   u64 length N, little endian | N bytes of JSON, from '{', spaces at its end |
-//   the bytes of all tensors
+//   u64 length N, little endian | N bytes of JSON, from '{', spaces at its end
+//   | the bytes of all tensors
 //
 //   {"__metadata__":{"format":"pt"},
 //    "w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}
@@ -26,8 +26,8 @@ namespace tessera::detail::inline io_layer {
 inline constexpr uint64_t kMostHeaderBytes = 100'000'000;
 inline constexpr uint64_t kHeaderLengthBytes = 8;
 
-/// One tensor of a file. F4 counts two numbers of four bits each as one element,
-/// as torch does: the file's shape [2, 8] is [2, 4] here.
+/// One tensor of a file. F4 counts two numbers of four bits each as one
+/// element, as torch does: the file's shape [2, 8] is [2, 4] here.
 struct SafetensorsTensor {
   std::string name;
   io::Dtype dtype = io::Dtype::kFloat32;

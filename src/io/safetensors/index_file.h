@@ -15,7 +15,7 @@ namespace tessera::detail::inline io_layer {
 inline constexpr const char* kIndexName = "model.safetensors.index.json";
 
 struct SafetensorsIndex {
-  uint64_t total_size = 0;  // bytes of tensors
+  uint64_t total_size = 0;                        // bytes of tensors
   std::map<std::string, std::string> weight_map;  // tensor -> file
   /// Files of our own writer that hold values and no tensor, so that no tensor
   /// names them: "TESSERA_FILES" of the metadata.

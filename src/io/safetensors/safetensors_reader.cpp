@@ -41,8 +41,7 @@ class SafetensorsPayload : public Payload {
 class SafetensorsReader : public io::Reader {
  public:
   SafetensorsReader(std::string path, Folder folder, io::Contents contents)
-      : Reader(
-            io::Format::kSafetensors, std::move(path), std::move(contents)),
+      : Reader(io::Format::kSafetensors, std::move(path), std::move(contents)),
         files_(std::move(folder)) {}
 
  private:
@@ -103,8 +102,7 @@ class Collector {
       return std::vector<int64_t>(tensor.shape.size(), 0);
     }
     const auto found = places->find(tensor.name);
-    if (found == places->end() ||
-        found->second.size() != tensor.shape.size()) {
+    if (found == places->end() || found->second.size() != tensor.shape.size()) {
       io::throw_corrupt(
           path, "DCP_SHARDING_INFO has no offsets for the " +
                     std::to_string(tensor.shape.size()) + " dims of tensor '" +
@@ -153,12 +151,12 @@ class Collector {
     io::Entry& entry = contents_.entries[found->second];
     if (entry.dtype != tensor.dtype || entry.shape.size() != reach.size()) {
       io::throw_corrupt(
-          path, "tensor '" + base::escape(tensor.name) + "' is " +
-                    std::string(info_of(tensor.dtype).name) +
-                    io::print(tensor.shape) + "; file " +
-                    base::escape(contents_.files[entry.chunks[0].stored.file]
-                                     .name) +
-                    " has another dtype or number of dims");
+          path,
+          "tensor '" + base::escape(tensor.name) + "' is " +
+              std::string(info_of(tensor.dtype).name) +
+              io::print(tensor.shape) + "; file " +
+              base::escape(contents_.files[entry.chunks[0].stored.file].name) +
+              " has another dtype or number of dims");
     }
     for (size_t d = 0; d < reach.size(); ++d) {
       entry.shape[d] = std::max(entry.shape[d], reach[d]);
@@ -191,9 +189,8 @@ class Collector {
 std::vector<std::string> names_ending(
     const Folder& folder, std::string_view suffix) {
   std::vector<std::string> names = folder.list();
-  std::erase_if(names, [&](const std::string& name) {
-    return !name.ends_with(suffix);
-  });
+  std::erase_if(
+      names, [&](const std::string& name) { return !name.ends_with(suffix); });
   return names;
 }
 
@@ -225,9 +222,8 @@ void check_index(
     if (const auto found = where.find(name);
         found == where.end() || found->second != file) {
       io::throw_corrupt(
-          index_path, "says that tensor '" + base::escape(name) +
-                          "' is in " + folder.path_of(file) +
-                          ", where it is not");
+          index_path, "says that tensor '" + base::escape(name) + "' is in " +
+                          folder.path_of(file) + ", where it is not");
     }
   }
 }

@@ -85,8 +85,7 @@ class SafetensorsWriter : public io::RankWriter {
     for (const size_t i : file.chunks) {
       places_[i].offset = offsets[contents().chunks[i].name];
     }
-    file.file =
-        std::make_unique<BufferedFile>(folder.create_file(file.name));
+    file.file = std::make_unique<BufferedFile>(folder.create_file(file.name));
     file.file->write(text.data(), text.size(), 0);
   }
 
@@ -216,8 +215,9 @@ std::string finish_safetensors(
   if (ticket.is_one_file) {
     if (count != 1 || in_parts) {
       io::throw_usage(
-          ticket.path, "one safetensors file holds tensors that one rank has "
-                       "as a whole; save to a folder");
+          ticket.path,
+          "one safetensors file holds tensors that one rank has "
+          "as a whole; save to a folder");
     }
     return contents.files[0].name;
   }
@@ -228,8 +228,7 @@ std::string finish_safetensors(
         in_parts ? "shard-" + number + "-model-00001-of-00001.safetensors"
         : count == 1
             ? "model.safetensors"
-            : "model-" + number + "-of-" + five_digits(count) +
-                  ".safetensors");
+            : "model-" + number + "-of-" + five_digits(count) + ".safetensors");
     folder.rename(contents.files[i].name, names.back());
   }
   if (count > 1 && !in_parts) {

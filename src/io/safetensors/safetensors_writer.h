@@ -1,8 +1,8 @@
 // Writing safetensors: each rank its files, then names and index for all.
 //
 // Tensors that are in one piece give what Hugging Face has: model.safetensors,
-// or model-00001-of-00002.safetensors and so on with an index. Where tensors are
-// in parts, the files are what PyTorch's HuggingFaceStorageReader takes:
+// or model-00001-of-00002.safetensors and so on with an index. Where tensors
+// are in parts, the files are what PyTorch's HuggingFaceStorageReader takes:
 // shard-00001-model-00001-of-00001.safetensors, whose DCP_SHARDING_INFO says
 // where the parts belong. A file has one part of a tensor at most, so a rank
 // with two writes two files.

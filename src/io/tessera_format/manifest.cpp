@@ -106,14 +106,15 @@ void check_sum(const std::string& path, std::string_view text) {
       !text.substr(text.size() - kLastLine).starts_with("{\"xxh3\":\"") ||
       !parse_hex64(text.substr(text.size() - 19, 16), &expected)) {
     throw_corrupt(
-        path, "does not end in a line with its checksum: it was cut off, or "
-              "is no manifest");
+        path,
+        "does not end in a line with its checksum: it was cut off, or "
+        "is no manifest");
   }
   const uint64_t found = xxh3(text.substr(0, text.size() - kLastLine));
   if (found != expected) {
     throw_corrupt(
-        path, "is damaged: its checksum is " + print_hex64(found) +
-                  ", not " + print_hex64(expected));
+        path, "is damaged: its checksum is " + print_hex64(found) + ", not " +
+                  print_hex64(expected));
   }
 }
 
@@ -177,8 +178,7 @@ void check_payloads(const std::string& path, const io::Contents& contents) {
         ranges[i].begin < ranges[i - 1].end) {
       throw_corrupt(
           path, "two entries share byte " + std::to_string(ranges[i].begin) +
-                    " of " +
-                    base::escape(contents.files[ranges[i].file].name));
+                    " of " + base::escape(contents.files[ranges[i].file].name));
     }
   }
 }
@@ -247,8 +247,9 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   Manifest manifest{header.writer, read_contents(path, lines, header)};
   if (print_manifest(manifest) != text) {
     throw_corrupt(
-        path, "is not written as this format writes it: spaces, escapes or "
-              "numbers have another form");
+        path,
+        "is not written as this format writes it: spaces, escapes or "
+        "numbers have another form");
   }
   return manifest;
 }

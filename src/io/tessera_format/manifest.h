@@ -20,10 +20,10 @@
 //
 // Payloads have a checksum for each window of 1 MiB (of larger ones where a
 // chunk has more than 1024 of them), so that a part of a tensor can be read and
-// verified without the rest: the unit is small beside a shard, and 16 digits for
-// each keep the manifest at a 60,000th of the data. Payloads are aligned to a
-// cache line and no further: they are read, not mapped, and pages would make a
-// checkpoint of many small tensors several times as large.
+// verified without the rest: the unit is small beside a shard, and 16 digits
+// for each keep the manifest at a 60,000th of the data. Payloads are aligned to
+// a cache line and no further: they are read, not mapped, and pages would make
+// a checkpoint of many small tensors several times as large.
 #pragma once
 
 #include <cstdint>

@@ -108,8 +108,7 @@ class TesseraReader : public io::Reader {
 void TesseraReader::verify_files() const {
   std::vector<std::vector<std::pair<uint64_t, uint64_t>>> used(files().size());
   const auto add = [&](const io::StoredBytes& stored) {
-    used[stored.file].emplace_back(
-        stored.offset, stored.offset + stored.bytes);
+    used[stored.file].emplace_back(stored.offset, stored.offset + stored.bytes);
   };
   for (const io::Entry& entry : entries()) {
     for (const io::Chunk& chunk : entry.chunks) {

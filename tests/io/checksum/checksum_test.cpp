@@ -58,8 +58,7 @@ TEST(Xxh3Test, TakesBytesInAnyPortions) {
   Xxh3 hash;
   for (int round = 0; round < 3; ++round) {
     for (size_t at = 0; at < bytes.size();) {
-      const size_t size =
-          std::min<size_t>(random() % 3000, bytes.size() - at);
+      const size_t size = std::min<size_t>(random() % 3000, bytes.size() - at);
       hash.update(bytes.data() + at, size);
       at += size;
     }

@@ -53,8 +53,9 @@ TEST(SaveTest, OverwritingIsAskedFor) {
   const TemporaryFolder folder;
   save_example(folder / "step", Format::kTessera, 1);
   EXPECT_NE(
-      message_of([&] { save_example(folder / "step", Format::kDcp, 2); })
-          .find("is there already"),
+      message_of([&] {
+        save_example(folder / "step", Format::kDcp, 2);
+      }).find("is there already"),
       std::string::npos);
   EXPECT_EQ(read_example(folder / "step"), 1);
   save_example(folder / "step", Format::kDcp, 2, true);
@@ -67,9 +68,9 @@ TEST(SaveTest, FilesOfTheUserAreNeverRemoved) {
   save_example(folder / "step", Format::kTessera, 1);
   write_bytes(folder / "step/notes.txt", "mine");
   EXPECT_NE(
-      message_of(
-          [&] { save_example(folder / "step", Format::kTessera, 2, true); })
-          .find("holds 'notes.txt'"),
+      message_of([&] {
+        save_example(folder / "step", Format::kTessera, 2, true);
+      }).find("holds 'notes.txt'"),
       std::string::npos);
   EXPECT_EQ(read_example(folder / "step"), 1);
   EXPECT_EQ(read_bytes(folder / "step/notes.txt"), "mine");
@@ -102,16 +103,22 @@ TEST(SaveTest, RecordsOfOtherSavesOrRanksAreRefused) {
   };
   const std::string mine = write(save, 0), foreign = write(other, 1);
   EXPECT_NE(
-      message_of([&] { save.commit({mine, foreign}); }).find("another save"),
+      message_of([&] {
+        save.commit({mine, foreign});
+      }).find("another save"),
       std::string::npos);
   EXPECT_NE(
-      message_of([&] { save.commit({mine, mine}); }).find("those of rank 0"),
+      message_of([&] {
+        save.commit({mine, mine});
+      }).find("those of rank 0"),
       std::string::npos);
   EXPECT_NE(
       message_of([&] { save.commit({mine}); }).find("records of 1 ranks"),
       std::string::npos);
   EXPECT_NE(
-      message_of([&] { save.commit({mine, "{"}); }).find("no records"),
+      message_of([&] {
+        save.commit({mine, "{"});
+      }).find("no records"),
       std::string::npos);
 }
 
@@ -130,11 +137,16 @@ TEST(SaveTest, TensorsThatAreNotCoveredAreRefused) {
     save.commit({writer->finish()});
   };
   EXPECT_NE(
-      message_of([&] { save_parts({{{0}, {3}}}); }).find("do not cover"),
+      message_of([&] {
+        save_parts({{{0}, {3}}});
+      }).find("do not cover"),
       std::string::npos);
   EXPECT_NE(
-      message_of([&] { save_parts({{{0}, {3}}, {{2}, {2}}}); })
-          .find("(offsets [0], sizes [3]) and 1 (offsets [2], sizes [2]) overlap"),
+      message_of([&] {
+        save_parts({{{0}, {3}}, {{2}, {2}}});
+      })
+          .find("(offsets [0], sizes [3]) and 1 (offsets [2], sizes [2]) "
+                "overlap"),
       std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder / "step"));
 }
@@ -150,8 +162,9 @@ TEST(SaveTest, AWriterWantsAllBytesOfItsChunks) {
       message_of([&] { writer->finish(); }).find("2 of 4 bytes of 'w'"),
       std::string::npos);
   EXPECT_NE(
-      message_of([&] { writer->append(0, "abc", 3); })
-          .find("which has 4, 2 written"),
+      message_of([&] {
+        writer->append(0, "abc", 3);
+      }).find("which has 4, 2 written"),
       std::string::npos);
   EXPECT_NE(
       message_of([&] { writer->append(1, "", 0); }).find("not declared"),
@@ -204,8 +217,7 @@ TEST(SaveTest, ACrashAtAnyCallLeavesTheOldOrTheNewCheckpoint) {
             // The next save cleans up whatever was left.
             save_example(folder / "runs/step", Format::kTessera, 3, true);
             ASSERT_EQ(read_example(folder / "runs/step"), 3);
-            ASSERT_EQ(
-                names_in(folder / "runs"), std::set<std::string>{"step"});
+            ASSERT_EQ(names_in(folder / "runs"), std::set<std::string>{"step"});
           });
       EXPECT_GT(old_ones, 20);
       EXPECT_GT(new_ones, 3);
@@ -274,8 +286,8 @@ TEST(SaveTest, OneSafetensorsFileIsReplacedAtOnce) {
   const std::string path = folder / "model.safetensors";
   const auto save_one = [&](const std::string& text, io::FileSystem& files) {
     io::Save save(
-        path, {.format = Format::kSafetensors, .overwrite = true,
-               .files = &files});
+        path,
+        {.format = Format::kSafetensors, .overwrite = true, .files = &files});
     io::RankContents contents;
     contents.chunks.push_back({"w", {}, io::Dtype::kUInt8, {4}, {{0}, {4}}});
     const auto writer = io::open_rank_writer(save.ticket(), 0, contents, files);
@@ -311,8 +323,7 @@ TEST(StepsTest, TheLatestIsWhatWasSaidLast) {
   EXPECT_EQ(io::find_latest(folder.path()), std::nullopt);
   for (const int64_t step : {100, 200, 300}) {
     save_example(
-        folder / io::step_name(step), Format::kTessera,
-        static_cast<int>(step));
+        folder / io::step_name(step), Format::kTessera, static_cast<int>(step));
   }
   EXPECT_EQ(io::step_name(100), "step_000000000100");
   EXPECT_EQ(io::find_latest(folder.path()), 300);  // nothing said: the highest
@@ -320,8 +331,9 @@ TEST(StepsTest, TheLatestIsWhatWasSaidLast) {
   EXPECT_EQ(io::find_latest(folder.path()), 200);
   EXPECT_EQ(read_bytes(folder / "latest"), "step_000000000200\n");
   EXPECT_NE(
-      message_of([&] { io::set_latest(folder.path(), 400); })
-          .find("no checkpoint"),
+      message_of([&] {
+        io::set_latest(folder.path(), 400);
+      }).find("no checkpoint"),
       std::string::npos);
   std::filesystem::remove_all(folder / "step_000000000200");
   EXPECT_EQ(io::find_latest(folder.path()), 300);  // it points to nothing
@@ -331,16 +343,16 @@ TEST(StepsTest, OldStepsAreRemovedButNeverTheLatest) {
   const TemporaryFolder folder;
   for (int64_t step = 1; step <= 5; ++step) {
     save_example(
-        folder / io::step_name(step), Format::kTessera,
-        static_cast<int>(step));
+        folder / io::step_name(step), Format::kTessera, static_cast<int>(step));
   }
   io::set_latest(folder.path(), 2);
   EXPECT_EQ(
       io::remove_old_steps(folder.path(), 2), (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(io::list_steps(folder.path()), (std::vector<int64_t>{2, 4, 5}));
   EXPECT_NE(
-      message_of([&] { io::remove_old_steps(folder.path(), 0); })
-          .find("keep one step or more"),
+      message_of([&] {
+        io::remove_old_steps(folder.path(), 0);
+      }).find("keep one step or more"),
       std::string::npos);
 }
 

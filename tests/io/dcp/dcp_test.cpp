@@ -4,10 +4,10 @@
 #include <functional>
 #include <random>
 
+#include <io/checksum/crc32.h>
 #include <io/dcp/item.h>
 #include <io/dcp/metadata.h>
 #include <io/dcp/pickle_writer.h>
-#include <io/checksum/crc32.h>
 #include <io/files/error.h>
 
 #include "io/example.h"
@@ -78,19 +78,25 @@ TEST(DcpMetadataTest, RefusesPathsAndObjectsThatMakeNoSense) {
     return message_of(
         [&] { parse_dcp_metadata("m", text.replace(at, from.size(), to)); });
   };
-  EXPECT_NE(changed("__0_0.distcp", "../0.distcp!").find("has a '/'"),
-            std::string::npos);
-  EXPECT_NE(changed("__0_0.distcp", "/etc/passwd!").find("has a '/'"),
-            std::string::npos);
-  EXPECT_NE(changed("\nMetadata\n", "\nMetadato\n")
-                .find("expected an object Metadata, found torch.distributed"),
-            std::string::npos);
-  EXPECT_NE(changed("storage_data", "storage_dato").find("lacks the member"),
-            std::string::npos);
-  EXPECT_NE(changed("float8_e4m3fn", "float9_e4m3fn").find("float9_e4m3fn"),
-            std::string::npos);
-  EXPECT_NE(changed("_StorageInfo", "_StorageInfa").find("_StorageInfo"),
-            std::string::npos);
+  EXPECT_NE(
+      changed("__0_0.distcp", "../0.distcp!").find("has a '/'"),
+      std::string::npos);
+  EXPECT_NE(
+      changed("__0_0.distcp", "/etc/passwd!").find("has a '/'"),
+      std::string::npos);
+  EXPECT_NE(
+      changed("\nMetadata\n", "\nMetadato\n")
+          .find("expected an object Metadata, found torch.distributed"),
+      std::string::npos);
+  EXPECT_NE(
+      changed("storage_data", "storage_dato").find("lacks the member"),
+      std::string::npos);
+  EXPECT_NE(
+      changed("float8_e4m3fn", "float9_e4m3fn").find("float9_e4m3fn"),
+      std::string::npos);
+  EXPECT_NE(
+      changed("_StorageInfo", "_StorageInfa").find("_StorageInfo"),
+      std::string::npos);
 }
 
 TEST(DcpMetadataTest, NoFlippedBitCrashes) {
@@ -207,7 +213,8 @@ TEST(DcpItemTest, StoragesThatDisagreeAreRefused) {
           .find("11 elements has a record of 40 bytes"),
       std::string::npos);
   EXPECT_NE(
-      problem(tensor_item({2}, {1}, 0, INT64_MAX, payload)).find("has a record"),
+      problem(tensor_item({2}, {1}, 0, INT64_MAX, payload))
+          .find("has a record"),
       std::string::npos);
   EXPECT_NE(
       problem(tensor_item({2}, {1}, -1, 10, payload)).find("another form"),

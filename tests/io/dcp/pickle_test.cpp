@@ -31,17 +31,18 @@ Value read(const std::string& pickle) {
 
 TEST(PickleTest, ReadsBackWhatItWrites) {
   const Value value = Value::dict(
-      {Value::string("a"), Value::list({Value::integer(0), Value::integer(-1),
-                                        Value::integer(INT32_MAX),
-                                        Value::integer(INT32_MIN),
-                                        Value::integer(INT64_MAX),
-                                        Value::integer(INT64_MIN)}),
+      {Value::string("a"),
+       Value::list(
+           {Value::integer(0), Value::integer(-1), Value::integer(INT32_MAX),
+            Value::integer(INT32_MIN), Value::integer(INT64_MAX),
+            Value::integer(INT64_MIN)}),
        Value::integer(3), Value::tuple({}), Value(), Value::floating(0.1),
        Value::boolean(true),
        Value::floating(-std::numeric_limits<double>::infinity()),
        Value::bytes(std::string("\0\x7f\x80\xff", 4)),
-       Value::tuple({Value::string("a"), Value::string("h\xc3\xa9"),
-                     Value::boolean(false), Value::dict({})})});
+       Value::tuple(
+           {Value::string("a"), Value::string("h\xc3\xa9"),
+            Value::boolean(false), Value::dict({})})});
   EXPECT_EQ(read(PickleWriter().value(value).take()), value);
 }
 
@@ -59,16 +60,19 @@ TEST(PickleTest, RemembersTextsAndGlobals) {
 // What Python 3 writes for {"a": (1, 2**40, -5), "b": [2.5]} in protocol 4.
 TEST(PickleTest, ReadsFramesMemosAndLongIntegers) {
   const std::string pickle(
-      "\x80\x04\x95\x2a\0\0\0\0\0\0\0}\x94(\x8c\x01" "a\x94K\x01\x8a\x06\0\0\0\0"
-      "\0\x01J\xfb\xff\xff\xff\x87\x94\x8c\x01" "b\x94]\x94G@\x04\0\0\0\0\0\0"
+      "\x80\x04\x95\x2a\0\0\0\0\0\0\0}\x94(\x8c\x01"
+      "a\x94K\x01\x8a\x06\0\0\0\0"
+      "\0\x01J\xfb\xff\xff\xff\x87\x94\x8c\x01"
+      "b\x94]\x94G@\x04\0\0\0\0\0\0"
       "au.",
       53);
   EXPECT_EQ(
       read(pickle),
       Value::dict(
           {Value::string("a"),
-           Value::tuple({Value::integer(1), Value::integer(int64_t{1} << 40),
-                         Value::integer(-5)}),
+           Value::tuple(
+               {Value::integer(1), Value::integer(int64_t{1} << 40),
+                Value::integer(-5)}),
            Value::string("b"), Value::list({Value::floating(2.5)})}));
 }
 
@@ -84,11 +88,11 @@ TEST(PickleTest, RefusesPicklesThatBreakARule) {
       {"(N.", "ends with"},
       {"N.x", "goes on after its end"},
       {"N", "ends early"},
-      {"I1\n.", "the opcode 73"},          // text integers
-      {"S'a'\n.", "the opcode 83"},        // text strings
+      {"I1\n.", "the opcode 73"},             // text integers
+      {"S'a'\n.", "the opcode 83"},           // text strings
       {"(ios\nsystem\n.", "the opcode 105"},  // INST
-      {"\x90.", "the opcode 144"},         // sets
-      {"N0.", "the opcode 48"},            // POP
+      {"\x90.", "the opcode 144"},            // sets
+      {"N0.", "the opcode 48"},               // POP
       {"cos\nsystem", "ends early"},
       {"t.", "takes a mark"},
       {"\x85.", "takes a value"},
@@ -108,9 +112,15 @@ TEST(PickleTest, RefusesPicklesThatBreakARule) {
       {"ca\nb\n)RNbNb.", "gives a state"},
       {"h\x05.", "recalls"},
       {"Nq\x7f.", "gaps in its memo"},
-      {bytes("X\xff\xff\xff\xff" "a."), "ends early"},
-      {bytes("\x8d\xff\xff\xff\xff\xff\xff\xff\xff" "a."), "ends early"},
-      {bytes("\x8b\xff\xff\xff\xff" "a."), "ends early"},
+      {bytes("X\xff\xff\xff\xff"
+             "a."),
+       "ends early"},
+      {bytes("\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
+             "a."),
+       "ends early"},
+      {bytes("\x8b\xff\xff\xff\xff"
+             "a."),
+       "ends early"},
       {bytes("\x95\xff\xff\xff\xff\xff\xff\xff\xffN."), "ends early"},
   };
   for (const auto& [pickle, expected] : cases) {
@@ -160,8 +170,9 @@ TEST(PickleTest, TorchSizeAndOrderedDictArePlain) {
   out.global("collections", "OrderedDict").empty_tuple().reduce();
   const Value value = read(out.end_tuple().take());
   EXPECT_EQ(
-      value, Value::tuple({Value::tuple({Value::integer(2), Value::integer(3)}),
-                           Value::dict({})}));
+      value, Value::tuple(
+                 {Value::tuple({Value::integer(2), Value::integer(3)}),
+                  Value::dict({})}));
 }
 
 TEST(PickleTest, GlobalsAreNamesAndNothingElse) {

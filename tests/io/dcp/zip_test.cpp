@@ -87,8 +87,7 @@ TEST(StoredZipTest, EveryTruncationIsFound) {
   for (size_t size = 0; size < bytes.size(); ++size) {
     ASSERT_NE(problem_of(bytes.substr(0, size)), "no error") << size;
   }
-  EXPECT_NE(
-      problem_of(bytes + "x").find("no end record"), std::string::npos);
+  EXPECT_NE(problem_of(bytes + "x").find("no end record"), std::string::npos);
   EXPECT_NE(problem_of("x" + bytes), "no error");
 }
 

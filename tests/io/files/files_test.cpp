@@ -79,8 +79,7 @@ TEST(FolderTest, OpensNothingOutsideOfItself) {
   for (const char* name : {"../secret", "..", "/etc/passwd", ""}) {
     const io::Error& error = error_of([&] { folder.open_file(name); });
     EXPECT_EQ(error.kind(), io::ErrorKind::kCorrupt) << name;
-    EXPECT_NE(
-        std::string(error.what()).find("plain names"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("plain names"), std::string::npos);
   }
 }
 
@@ -124,8 +123,7 @@ TEST(FolderTest, NewFilesReplaceNothing) {
   FaultyFileSystem plain;
   plain.refuse_exchange();
   const Folder old = Folder::open(plain, temporary.path());
-  EXPECT_EQ(
-      error_of([&] { old.rename_new("a", "b"); }).error_number(), EEXIST);
+  EXPECT_EQ(error_of([&] { old.rename_new("a", "b"); }).error_number(), EEXIST);
   EXPECT_FALSE(old.exchange("a", "b"));
   old.rename_new("a", "c");
   EXPECT_EQ(old.list(), (std::vector<std::string>{"b", "c"}));
@@ -142,7 +140,8 @@ TEST(FileTest, ReadsAllOrSaysWhereTheFileEnds) {
   const io::Error& error = error_of([&] { file.read(bytes, 8, 5); });
   EXPECT_EQ(error.kind(), io::ErrorKind::kCorrupt);
   EXPECT_NE(
-      std::string(error.what()).find("ends at byte 10; expected 8 bytes at byte 5"),
+      std::string(error.what())
+          .find("ends at byte 10; expected 8 bytes at byte 5"),
       std::string::npos)
       << error.what();
   EXPECT_EQ(file.read_all(10), "0123456789");
@@ -165,7 +164,8 @@ TEST(BufferedFileTest, WritesInAnyOrderGiveTheSameFile) {
   const Folder folder = Folder::open(io::system_files(), temporary.path());
   const std::string all = io_test::make_bytes(0, 400000, 1);
   std::vector<std::pair<size_t, size_t>> parts;  // offset, size
-  for (size_t at = 0, size = 1; at < all.size(); at += size, size = size * 3 + 1) {
+  for (size_t at = 0, size = 1; at < all.size();
+       at += size, size = size * 3 + 1) {
     parts.emplace_back(at, std::min(size, all.size() - at));
   }
   for (int order = 0; order < 6; ++order) {

@@ -33,9 +33,7 @@ void read_plain(std::string_view pickle) {
   const io::Value value = read_value(pickle);
   std::string written;
   // Opaque values are not written, nor texts that are no UTF-8.
-  if (accepts([&] {
-        written = detail::PickleWriter().value(value).take();
-      }) &&
+  if (accepts([&] { written = detail::PickleWriter().value(value).take(); }) &&
       !(read_value(written) == value)) {
     fail("a value changes when it is written again");
   }

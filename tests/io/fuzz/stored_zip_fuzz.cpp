@@ -17,8 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const detail::ByteSource source("z", std::string(input.substr(1)));
     const detail::StoredZip zip(source);
     for (const detail::ZipRecord& record : zip.records()) {
-      const std::string bytes =
-          source.read_text(record.bytes, record.offset);
+      const std::string bytes = source.read_text(record.bytes, record.offset);
       if (bytes.size() != record.bytes) {
         fail("a record is not as long as it says");
       }

@@ -132,8 +132,7 @@ TEST(CopyPartTest, ReadsOnlyWindowsThatItTouches) {
   MemoryPayload payload(iota_bytes(100), 40);  // 10 x 10, a row in a window
   payload.strides = {10, 1};
   std::vector<int32_t> out(4, -1);
-  copy_part(
-      payload, {{0, 0}, {10, 10}}, {{3, 8}, {2, 2}}, 4, {out.data()});
+  copy_part(payload, {{0, 0}, {10, 10}}, {{3, 8}, {2, 2}}, 4, {out.data()});
   EXPECT_EQ(out, (std::vector<int32_t>{38, 39, 48, 49}));
   EXPECT_EQ(payload.reads, (std::vector<uint64_t>{3, 4}));
 }
@@ -213,9 +212,8 @@ TEST(FitsPayloadTest, RefusesStridesThatLeaveThePayload) {
 
 Value example_value() {
   return Value::dict(
-      {Value::string("a\n\xc3\xa9"), Value::list({Value::integer(INT64_MIN),
-                                                  Value::floating(-0.0),
-                                                  Value()}),
+      {Value::string("a\n\xc3\xa9"),
+       Value::list({Value::integer(INT64_MIN), Value::floating(-0.0), Value()}),
        Value::integer(3), Value::tuple({Value::boolean(true)}),
        Value::bytes(std::string("\0\xff", 2)),
        Value::floating(std::numeric_limits<double>::quiet_NaN()),
@@ -249,7 +247,8 @@ TEST(ValueTest, KindsThatPythonTellsApartAreToldApart) {
     FAIL();
   } catch (const io::Error& error) {
     EXPECT_EQ(error.kind(), io::ErrorKind::kUnsupported);
-    EXPECT_NE(std::string(error.what()).find("numpy.ndarray"), std::string::npos);
+    EXPECT_NE(
+        std::string(error.what()).find("numpy.ndarray"), std::string::npos);
   }
 }
 

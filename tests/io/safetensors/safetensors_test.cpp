@@ -200,13 +200,15 @@ TEST(SafetensorsIndexTest, NamesTheFilesThatAreRead) {
   }
   write_bytes(folder / "model.safetensors.index.json", "{}");
   EXPECT_NE(
-      message_of([&] { io::open_checkpoint(folder.path()); })
-          .find("has no weight_map"),
+      message_of([&] {
+        io::open_checkpoint(folder.path());
+      }).find("has no weight_map"),
       std::string::npos);
   std::filesystem::remove(folder / "model.safetensors.index.json");
   EXPECT_NE(
-      message_of([&] { io::open_checkpoint(folder.path()); })
-          .find("'a': its 2 chunks do not cover"),
+      message_of([&] {
+        io::open_checkpoint(folder.path());
+      }).find("'a': its 2 chunks do not cover"),
       std::string::npos);
 }
 
@@ -248,8 +250,9 @@ TEST(ShardedSafetensorsTest, AMissingShardOfOursIsFound) {
   std::filesystem::remove(
       folder / "step/shard-00003-model-00001-of-00001.safetensors");
   EXPECT_NE(
-      message_of([&] { io::open_checkpoint(folder / "step"); })
-          .find("'rows': its 3 chunks do not cover its shape [10, 3]"),
+      message_of([&] {
+        io::open_checkpoint(folder / "step");
+      }).find("'rows': its 3 chunks do not cover its shape [10, 3]"),
       std::string::npos);
 }
 

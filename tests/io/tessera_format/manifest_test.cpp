@@ -40,8 +40,7 @@ std::string sealed(const std::string& lines) {
 std::string changed(
     const std::string& manifest, const std::string& from,
     const std::string& to) {
-  std::string lines =
-      manifest.substr(0, manifest.rfind("{\"xxh3\":\""));
+  std::string lines = manifest.substr(0, manifest.rfind("{\"xxh3\":\""));
   const size_t at = lines.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   return sealed(lines.replace(at, from.size(), to));
@@ -165,8 +164,9 @@ TEST_F(ManifestTest, EveryTruncationOfADataFileIsFound) {
     const std::string bytes = read_bytes(path_ + name);
     for (size_t size = 0; size < bytes.size(); size += 1 + size / 64) {
       write_bytes(path_ + name, bytes.substr(0, size));
-      ASSERT_NE(message_of([&] { read_example(path_); }).find("bytes"),
-                std::string::npos);
+      ASSERT_NE(
+          message_of([&] { read_example(path_); }).find("bytes"),
+          std::string::npos);
     }
     write_bytes(path_ + name, bytes + "x");
     EXPECT_NE(
@@ -204,8 +204,7 @@ TEST_F(ManifestTest, AHundredThousandFlipsOfPayloadsAreFound) {
   int found = 0;
   for (int i = 0; i < 100000; ++i) {
     const size_t at = random() % bytes.size();
-    const auto flipped =
-        static_cast<char>(bytes[at] ^ (1 << (random() % 8)));
+    const auto flipped = static_cast<char>(bytes[at] ^ (1 << (random() % 8)));
     ASSERT_EQ(::pwrite(file, &flipped, 1, static_cast<off_t>(at)), 1);
     try {
       reader->read(rows, {{6, 0}, {3, 3}}, {out.data()});
