@@ -19,6 +19,7 @@ import layer_folders
 # layer: the layers that it may include beside itself
 LAYERS = {
     "base": [],
+    "io": ["base"],
     "layout": ["base"],
     "plan": ["base", "layout"],
     "rules": ["base", "layout"],
@@ -27,13 +28,14 @@ LAYERS = {
     "modules": ["base", "layout", "comm", "tensor"],
     "parallel": ["base", "layout", "plan", "rules", "comm", "tensor", "modules"],
     "sharded_tensor": ["base", "layout", "plan", "comm", "tensor", "modules"],
-    "checkpoint": ["base", "layout", "plan", "comm", "tensor", "modules",
+    "checkpoint": ["base", "io", "layout", "plan", "comm", "tensor", "modules",
                    "sharded_tensor"],
 }
 # Layers that see neither tensors nor processes, and what they may use of LibTorch.
 SCALAR_TYPE = "c10/core/ScalarType.h"
 PURE = {
     "base": ["c10/util/"],
+    "io": [],  # fuzzed without LibTorch
     "layout": ["c10/util/"],
     "plan": ["c10/util/", SCALAR_TYPE],
     "rules": ["c10/util/", SCALAR_TYPE, "ATen/core/function_schema.h",
@@ -156,7 +158,7 @@ def check_foreign(file, include):
             return "c10d is included by src/comm/engine/c10d only"
     if library and file.layer in PURE and text.startswith(TORCH):
         if not text.startswith(tuple(PURE[file.layer])):
-            allowed = ", ".join(PURE[file.layer])
+            allowed = ", ".join(PURE[file.layer]) or "nothing"
             return f"{file.layer} is pure: of LibTorch it may include {allowed}"
     return ""
 

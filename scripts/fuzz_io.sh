@@ -62,7 +62,8 @@ fuzz() {
   local kind=$1 target=$2 log=$3
   shift 3
   mkdir -p "$out/corpus/$kind/$target"
-  "$out/${kind}_$target" "$out/corpus/$kind/$target" "$out/seeds/$target" \
+  # A small quarantine, so that the peak of memory is the reader's own.
+  ASAN_OPTIONS=quarantine_size_mb=8 "$out/${kind}_$target" "$out/corpus/$kind/$target" "$out/seeds/$target" \
     -dict="$out/seeds/$target.dict" -max_len=4096 -timeout=5 -rss_limit_mb=1024 \
     -malloc_limit_mb=64 -print_final_stats=1 "$@" >"$log" 2>&1
 }

@@ -23,6 +23,8 @@ MOST_FILES = 25
 # layer: its folders; each sees itself and those before it. "." is the layer's own.
 FOLDERS = {
     "base": ["."],
+    "io": ["files", "checksum", "model", "commit", "tessera_format", "safetensors",
+           "dcp", "."],
     "layout": [".", "boxes", "replicas", "xla"],
     "plan": ["transfer", ".", "search"],
     "rules": [".", "families"],

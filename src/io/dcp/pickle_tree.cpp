@@ -14,14 +14,16 @@ namespace {
 // an opcode makes at most.
 constexpr size_t kMostBytes = size_t{1} << 30;
 
-}  // namespace
+using NodeId = PickleTree::NodeId;
 
 // Runs over the opcodes with Python's stack, marks and memo.
 class PickleParser {
  public:
-  explicit PickleParser(PickleTree& tree) : tree_(tree), in_(tree.bytes_) {}
+  PickleParser(
+      const std::string& path, std::string_view bytes, PickleNodes& out)
+      : path_(path), in_(bytes), out_(out) {}
 
-  PickleTree::NodeId run() {
+  NodeId run() {
     if (in_.size() > kMostBytes) {
       fail(
           "has " + std::to_string(in_.size()) +
@@ -45,13 +47,10 @@ class PickleParser {
   }
 
  private:
-  using NodeId = PickleTree::NodeId;
-  using Node = PickleTree::Node;
-
   [[noreturn]] void fail(const std::string& problem) const {
-    tree_.fail(
-        "the pickle " + problem + "; opcode at byte " +
-        std::to_string(opcode_at_));
+    io::throw_corrupt(
+        path_, "the pickle " + problem + "; opcode at byte " +
+                   std::to_string(opcode_at_));
   }
 
   std::string_view take(uint64_t size) {
@@ -81,25 +80,27 @@ class PickleParser {
     return text;
   }
 
+  PickleKind kind_of(NodeId node) const { return out_.nodes[node].kind; }
+
   NodeId add(PickleKind kind, int64_t integer = 0) {
-    Node node;
+    PickleNode node;
     node.kind = kind;
     node.integer = integer;
-    tree_.nodes_.push_back(node);
-    return static_cast<NodeId>(tree_.nodes_.size() - 1);
+    out_.nodes.push_back(node);
+    return static_cast<NodeId>(out_.nodes.size() - 1);
   }
   NodeId add_text(PickleKind kind, std::string_view text) {
     const auto begin = static_cast<int64_t>(text.data() - in_.data());
     return add(kind, begin << 32 | static_cast<int64_t>(text.size()));
   }
   void append(NodeId parent, NodeId child) {
-    Node& node = tree_.nodes_[parent];
-    const auto link = static_cast<uint32_t>(tree_.links_.size());
-    tree_.links_.push_back({child, PickleTree::kNoLink});
+    PickleNode& node = out_.nodes[parent];
+    const auto link = static_cast<uint32_t>(out_.links.size());
+    out_.links.push_back({child, PickleNode::kNone});
     if (node.count == 0) {
       node.first = link;
     } else {
-      tree_.links_[node.last].next = link;
+      out_.links[node.last].next = link;
     }
     node.last = link;
     ++node.count;
@@ -155,7 +156,7 @@ class PickleParser {
       fail("adds to nothing, or a key without a value");
     }
     const NodeId target = stack_[first - 1];
-    const PickleKind kind = tree_.kind(target);
+    const PickleKind kind = kind_of(target);
     const PickleKind plain = in_pairs ? PickleKind::kDict : PickleKind::kList;
     if (kind != plain && kind != PickleKind::kCall &&
         kind != PickleKind::kObject) {
@@ -174,8 +175,8 @@ class PickleParser {
   }
 
   void make_global(NodeId module, NodeId name) {
-    if (tree_.kind(module) != PickleKind::kString ||
-        tree_.kind(name) != PickleKind::kString) {
+    if (kind_of(module) != PickleKind::kString ||
+        kind_of(name) != PickleKind::kString) {
       fail("names a global by what is no text");
     }
     push(add_pair(PickleKind::kGlobal, module, name));
@@ -183,17 +184,17 @@ class PickleParser {
   void make_call(PickleKind kind) {
     const NodeId arguments = pop();
     const NodeId callable = pop();
-    if (tree_.kind(callable) != PickleKind::kGlobal ||
-        tree_.kind(arguments) != PickleKind::kTuple) {
+    if (kind_of(callable) != PickleKind::kGlobal ||
+        kind_of(arguments) != PickleKind::kTuple) {
       fail("calls what is no global, or without a tuple of arguments");
     }
     push(add_pair(kind, callable, arguments));
   }
   void build() {
     const NodeId state = pop();
-    Node& node = tree_.nodes_[top()];
+    PickleNode& node = out_.nodes[top()];
     if ((node.kind != PickleKind::kCall && node.kind != PickleKind::kObject) ||
-        node.state != PickleTree::kNoState) {
+        node.state != PickleNode::kNone) {
       fail("gives a state to what has none");
     }
     node.state = state;
@@ -206,13 +207,13 @@ class PickleParser {
       fail("leaves gaps in its memo");
     }
     if (index >= memo_.size()) {
-      memo_.resize(index + 1, PickleTree::kNoState);
+      memo_.resize(index + 1, PickleNode::kNone);
     }
-    memo_count_ += memo_[index] == PickleTree::kNoState ? 1 : 0;
+    memo_count_ += memo_[index] == PickleNode::kNone ? 1 : 0;
     memo_[index] = top();
   }
   void recall(uint64_t index) {
-    if (index >= memo_.size() || memo_[index] == PickleTree::kNoState) {
+    if (index >= memo_.size() || memo_[index] == PickleNode::kNone) {
       fail("recalls what was not memorized");
     }
     push(memo_[index]);
@@ -244,8 +245,9 @@ class PickleParser {
   void step_text(uint8_t opcode);
   void step_container(uint8_t opcode);
 
-  PickleTree& tree_;
+  const std::string& path_;
   std::string_view in_;
+  PickleNodes& out_;
   size_t at_ = 0;
   size_t opcode_at_ = 0;
   uint64_t memo_count_ = 0;
@@ -375,11 +377,13 @@ void PickleParser::step_container(uint8_t opcode) {
       ", which checkpoints do not need");
 }
 
+}  // namespace
+
 PickleTree::PickleTree(std::string path, std::string_view bytes)
     : path_(std::move(path)),
       bytes_(bytes),
       budget_(64 * static_cast<uint64_t>(bytes.size()) + 4096) {
-  root_ = PickleParser(*this).run();
+  root_ = PickleParser(path_, bytes, data_).run();
 }
 
 void PickleTree::fail(const std::string& problem) const {
@@ -396,22 +400,22 @@ void PickleTree::charge(uint64_t units) const {
 }
 
 double PickleTree::number(NodeId node) const {
-  return std::bit_cast<double>(nodes_[node].integer);
+  return std::bit_cast<double>(data_.nodes[node].integer);
 }
 
 std::string_view PickleTree::text(NodeId node) const {
-  const auto packed = static_cast<uint64_t>(nodes_[node].integer);
+  const auto packed = static_cast<uint64_t>(data_.nodes[node].integer);
   charge(1 + (packed & UINT32_MAX) / 8);
   return bytes_.substr(packed >> 32, packed & UINT32_MAX);
 }
 
 std::vector<PickleTree::NodeId> PickleTree::children(NodeId node) const {
-  charge(1 + nodes_[node].count);
+  charge(1 + data_.nodes[node].count);
   std::vector<NodeId> children;
-  children.reserve(nodes_[node].count);
-  for (uint32_t link = nodes_[node].first; link != kNoLink;
-       link = links_[link].next) {
-    children.push_back(links_[link].node);
+  children.reserve(data_.nodes[node].count);
+  for (uint32_t link = data_.nodes[node].first; link != PickleNode::kNone;
+       link = data_.links[link].next) {
+    children.push_back(data_.links[link].node);
   }
   return children;
 }

@@ -36,6 +36,28 @@ enum class PickleKind : uint8_t {
   kPersistent,  // child: the id
 };
 
+/// One value. Children are a list of links.
+struct PickleNode {
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  PickleKind kind = PickleKind::kNone;
+  uint32_t first = kNone;  // of PickleNodes::links
+  uint32_t last = kNone;
+  uint32_t count = 0;
+  uint32_t state = kNone;  // a node
+  int64_t integer = 0;     // or the bits of a double, or begin << 32 | length
+};
+
+struct PickleLink {
+  uint32_t node;
+  uint32_t next;
+};
+
+struct PickleNodes {
+  std::vector<PickleNode> nodes;
+  std::vector<PickleLink> links;
+};
+
 class PickleTree {
  public:
   using NodeId = uint32_t;
@@ -46,9 +68,9 @@ class PickleTree {
 
   const std::string& path() const { return path_; }
   NodeId root() const { return root_; }
-  PickleKind kind(NodeId node) const { return nodes_[node].kind; }
-  bool boolean(NodeId node) const { return nodes_[node].integer != 0; }
-  int64_t integer(NodeId node) const { return nodes_[node].integer; }
+  PickleKind kind(NodeId node) const { return data_.nodes[node].kind; }
+  bool boolean(NodeId node) const { return data_.nodes[node].integer != 0; }
+  int64_t integer(NodeId node) const { return data_.nodes[node].integer; }
   double number(NodeId node) const;
   /// Of a string, bytes, or a big integer (little endian).
   std::string_view text(NodeId node) const;
@@ -61,36 +83,19 @@ class PickleTree {
       NodeId node, std::string_view module, std::string_view name) const;
   /// Returns "torch.Size" for a global, or what makes a call or an object.
   std::string describe(NodeId node) const;
-  bool has_state(NodeId node) const { return nodes_[node].state != kNoState; }
-  NodeId state(NodeId node) const { return nodes_[node].state; }
+  bool has_state(NodeId node) const {
+    return data_.nodes[node].state != PickleNode::kNone;
+  }
+  NodeId state(NodeId node) const { return data_.nodes[node].state; }
 
   [[noreturn]] void fail(const std::string& problem) const;
 
  private:
-  friend class PickleParser;
-
-  static constexpr NodeId kNoState = UINT32_MAX;
-  static constexpr uint32_t kNoLink = UINT32_MAX;
-
-  struct Node {
-    PickleKind kind = PickleKind::kNone;
-    uint32_t first = kNoLink;  // of links_
-    uint32_t last = kNoLink;
-    uint32_t count = 0;
-    NodeId state = kNoState;
-    int64_t integer = 0;  // or the bits of a double, or begin << 32 | length
-  };
-  struct Link {
-    NodeId node;
-    uint32_t next;
-  };
-
   void charge(uint64_t units) const;
 
   std::string path_;
   std::string_view bytes_;
-  std::vector<Node> nodes_;
-  std::vector<Link> links_;
+  PickleNodes data_;
   NodeId root_ = 0;
   mutable uint64_t budget_;
 };

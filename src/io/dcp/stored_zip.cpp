@@ -33,11 +33,11 @@ bool read_end64(const ByteSource& source, uint64_t end, Directory* found) {
   }
   const uint64_t at = end - kLocatorBytes - kEnd64Bytes;
   const std::string text = source.read_text(kLocatorBytes + kEnd64Bytes, at);
-  FieldReader locator(std::string_view(text).substr(kEnd64Bytes));
+  ZipDecoder locator(std::string_view(text).substr(kEnd64Bytes));
   if (locator.u32() != kLocatorSignature) {
     return false;
   }
-  FieldReader record(text);
+  ZipDecoder record(text);
   const bool is_one_file = locator.u32() == 0;
   if (!is_one_file || locator.u64() != at || locator.u32() != 1 ||
       record.u32() != kEnd64Signature || record.u64() != kEnd64Bytes - 12) {
@@ -65,7 +65,7 @@ Directory find_directory(const ByteSource& source) {
   }
   const uint64_t at = source.size() - kEndBytes;
   const std::string text = source.read_text(kEndBytes, at);
-  FieldReader end(text);
+  ZipDecoder end(text);
   if (end.u32() != kEndSignature || end.u32() != 0) {
     fail(source, "no end record stands at its end");
   }
@@ -94,13 +94,13 @@ void read_extra64(
     const ByteSource& source, std::string_view extra, uint64_t* size,
     uint64_t* stored_size, uint64_t* header) {
   while (extra.size() >= 4) {
-    FieldReader fields(extra);
+    ZipDecoder fields(extra);
     const uint16_t id = fields.u16();
     const uint16_t length = fields.u16();
     if (length > extra.size() - 4) {
       fail(source, "an extra field is longer than its record");
     }
-    FieldReader numbers(extra.substr(4, length));
+    ZipDecoder numbers(extra.substr(4, length));
     for (uint64_t* number : {size, stored_size, header}) {
       if (id == kZip64Extra && *number == kIn64 && numbers.left() >= 8) {
         *number = numbers.u64();
@@ -115,7 +115,7 @@ ZipRecord read_central(const ByteSource& source, std::string_view& text) {
   if (text.size() < kCentralBytes) {
     fail(source, "its directory ends early");
   }
-  FieldReader in(text);
+  ZipDecoder in(text);
   const bool is_record = in.u32() == kCentralSignature;
   in.u32();  // versions
   const uint16_t flags = in.u16();
@@ -162,7 +162,7 @@ void read_local(
     refuse();
   }
   const std::string text = source.read_text(kLocalBytes, record.header);
-  FieldReader in(text);
+  ZipDecoder in(text);
   const bool is_record = in.u32() == kLocalSignature;
   in.u16();  // version
   const uint16_t flags = in.u16();
@@ -206,6 +206,58 @@ void refuse_shared_bytes(
                       "' shares bytes or a name with another one");
     }
   }
+}
+
+// What follows a payload, with longer fields where it is long.
+std::string make_descriptor(uint64_t bytes, uint32_t crc) {
+  std::string text;
+  ZipEncoder out(text);
+  out.u32(kDescriptorSignature).u32(crc);
+  if (bytes >= kIn64) {
+    out.u64(bytes).u64(bytes);
+  } else {
+    out.u32(bytes).u32(bytes);
+  }
+  return text;
+}
+
+void write_central(
+    std::string& text, const ZipRecord& record, bool has_descriptor) {
+  std::string extra;
+  ZipEncoder numbers(extra);
+  if (record.bytes >= kIn64) {
+    numbers.u64(record.bytes).u64(record.bytes);
+  }
+  if (record.header >= kIn64) {
+    numbers.u64(record.header);
+  }
+  const uint64_t size = std::min<uint64_t>(record.bytes, kIn64);
+  ZipEncoder out(text);
+  out.u32(kCentralSignature).u32(0);
+  out.u16(kUtf8Name | (has_descriptor ? kHasDescriptor : 0)).u16(0).u32(0);
+  out.u32(record.crc).u32(size).u32(size);
+  out.u16(record.name.size()).u16(extra.empty() ? 0 : 4 + extra.size());
+  out.u16(0).u16(0).u16(0).u32(0);
+  out.u32(std::min<uint64_t>(record.header, kIn64));
+  text.append(record.name);
+  if (!extra.empty()) {
+    ZipEncoder(text).u16(kZip64Extra).u16(extra.size());
+    text.append(extra);
+  }
+}
+
+// The zip64 record stands always, as torch has it: one form for all sizes.
+void write_end(std::string& text, const Directory& directory) {
+  ZipEncoder out(text);
+  const uint64_t records = directory.records;
+  out.u32(kEnd64Signature).u64(kEnd64Bytes - 12).u16(45).u16(45);
+  out.u32(0).u32(0).u64(records).u64(records);
+  out.u64(directory.bytes).u64(directory.offset);
+  out.u32(kLocatorSignature).u32(0);
+  out.u64(directory.offset + directory.bytes).u32(1);
+  out.u32(kEndSignature).u32(0).u16(records).u16(records);
+  out.u32(directory.bytes);
+  out.u32(std::min<uint64_t>(directory.offset, kIn64)).u16(0);
 }
 
 }  // namespace
@@ -258,7 +310,7 @@ void ZipLayout::add_header(
   const uint64_t padding =
       is_payload ? (kAlignment - unpadded % kAlignment) % kAlignment : 0;
   const uint64_t size = is_payload ? 0 : bytes;
-  FieldWriter out(tail());
+  ZipEncoder out(tail());
   out.u32(kLocalSignature).u16(0);
   out.u16(kUtf8Name | (is_payload ? kHasDescriptor : 0)).u16(0).u32(0);
   out.u32(crc).u32(size).u32(size).u16(name.size());
@@ -266,7 +318,7 @@ void ZipLayout::add_header(
   tail().append(name);
   if (is_payload) {
     constexpr uint16_t kPaddingExtra = 0x4246;  // "FB", as torch has it
-    FieldWriter(tail()).u16(kPaddingExtra).u16(padding);
+    ZipEncoder(tail()).u16(kPaddingExtra).u16(padding);
     tail().append(padding, 'Z');
   }
 }
@@ -289,52 +341,18 @@ void ZipLayout::add_payload(std::string_view name, uint64_t bytes) {
 std::string ZipLayout::after(uint32_t payload_crc) const {
   std::string text = behind_;
   if (has_payload_) {
-    std::string descriptor;
-    FieldWriter out(descriptor);
-    out.u32(kDescriptorSignature).u32(payload_crc);
-    if (payload_bytes_ >= kIn64) {
-      out.u64(payload_bytes_).u64(payload_bytes_);
-    } else {
-      out.u32(payload_bytes_).u32(payload_bytes_);
-    }
+    const std::string descriptor = make_descriptor(payload_bytes_, payload_crc);
     text.replace(0, descriptor.size(), descriptor);
   }
   const uint64_t directory = end();
   const size_t directory_at = text.size();
   for (size_t i = 0; i < records_.size(); ++i) {
-    const ZipRecord& record = records_[i];
+    ZipRecord record = records_[i];
     const bool is_payload = has_payload_ && i == payload_record_;
-    std::string extra;
-    FieldWriter numbers(extra);
-    if (record.bytes >= kIn64) {
-      numbers.u64(record.bytes).u64(record.bytes);
-    }
-    if (record.header >= kIn64) {
-      numbers.u64(record.header);
-    }
-    const uint64_t size = std::min<uint64_t>(record.bytes, kIn64);
-    FieldWriter out(text);
-    out.u32(kCentralSignature).u32(0);
-    out.u16(kUtf8Name | (is_payload ? kHasDescriptor : 0)).u16(0).u32(0);
-    out.u32(is_payload ? payload_crc : record.crc).u32(size).u32(size);
-    out.u16(record.name.size()).u16(extra.empty() ? 0 : 4 + extra.size());
-    out.u16(0).u16(0).u16(0).u32(0);
-    out.u32(std::min<uint64_t>(record.header, kIn64));
-    text.append(record.name);
-    if (!extra.empty()) {
-      FieldWriter(text).u16(kZip64Extra).u16(extra.size());
-      text.append(extra);
-    }
+    record.crc = is_payload ? payload_crc : record.crc;
+    write_central(text, record, is_payload);
   }
-  const uint64_t bytes = text.size() - directory_at;
-  const uint64_t end64 = directory + bytes;
-  FieldWriter out(text);
-  out.u32(kEnd64Signature).u64(kEnd64Bytes - 12).u16(45).u16(45);
-  out.u32(0).u32(0).u64(records_.size()).u64(records_.size());
-  out.u64(bytes).u64(directory);
-  out.u32(kLocatorSignature).u32(0).u64(end64).u32(1);
-  out.u32(kEndSignature).u32(0).u16(records_.size()).u16(records_.size());
-  out.u32(bytes).u32(std::min<uint64_t>(directory, kIn64)).u16(0);
+  write_end(text, {directory, text.size() - directory_at, records_.size()});
   return text;
 }
 

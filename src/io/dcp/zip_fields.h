@@ -26,9 +26,9 @@ inline constexpr uint16_t kUtf8Name = 0x800;
 inline constexpr uint32_t kIn64 = 0xffffffff;
 
 /// Reads little-endian numbers one after another; the text must hold them.
-class FieldReader {
+class ZipDecoder {
  public:
-  explicit FieldReader(std::string_view text) : text_(text) {}
+  explicit ZipDecoder(std::string_view text) : text_(text) {}
   uint16_t u16() { return static_cast<uint16_t>(take(2)); }
   uint32_t u32() { return static_cast<uint32_t>(take(4)); }
   uint64_t u64() { return take(8); }
@@ -47,15 +47,15 @@ class FieldReader {
 };
 
 /// Appends little-endian numbers.
-class FieldWriter {
+class ZipEncoder {
  public:
-  explicit FieldWriter(std::string& text) : text_(text) {}
-  FieldWriter& u16(uint64_t value) { return put(value, 2); }
-  FieldWriter& u32(uint64_t value) { return put(value, 4); }
-  FieldWriter& u64(uint64_t value) { return put(value, 8); }
+  explicit ZipEncoder(std::string& text) : text_(text) {}
+  ZipEncoder& u16(uint64_t value) { return put(value, 2); }
+  ZipEncoder& u32(uint64_t value) { return put(value, 4); }
+  ZipEncoder& u64(uint64_t value) { return put(value, 8); }
 
  private:
-  FieldWriter& put(uint64_t value, size_t bytes) {
+  ZipEncoder& put(uint64_t value, size_t bytes) {
     for (size_t i = 0; i < bytes; ++i, value >>= 8) {
       text_.push_back(static_cast<char>(value & 255));
     }

@@ -155,7 +155,7 @@ std::vector<Value> read_pairs(base::JsonReader& in, size_t depth) {
 }
 
 // Only infinities and NaNs: every value has one text.
-double read_special_float(base::JsonReader& in) {
+double read_float_bits(base::JsonReader& in) {
   uint64_t bits = 0;
   if (!parse_hex64(in.read_string(), &bits) ||
       std::isfinite(std::bit_cast<double>(bits))) {
@@ -178,7 +178,7 @@ Value read_tagged(base::JsonReader& in, size_t depth) {
   } else if (tag == "bytes") {
     value = Value::bytes(from_hex(in, in.read_string()));
   } else if (tag == "float") {
-    value = Value::floating(read_special_float(in));
+    value = Value::floating(read_float_bits(in));
   } else {
     in.fail("expected a tuple, dict, bytes or float");
   }
