@@ -304,7 +304,7 @@ class Chooser {
       choice_.outputs[o].push_back(placed(cell, cell.dim(), best.shard));
       choice_.sharded_sizes[o].push_back(cell.is_shard() ? best.size : 0);
     }
-    if (!row.local.empty()) {
+    if (row.local != RunBy::kOperator) {
       choice_.local = row.local;
     }
     choice_.rows.push_back(row);

@@ -34,7 +34,7 @@ struct RuleChoice {
   /// where none is.
   std::vector<std::vector<int64_t>> sharded_sizes;
   /// How a rank runs its part; "" for the operator itself.
-  std::string_view local;
+  RunBy local = RunBy::kOperator;
   /// The chosen row of each mesh dim.
   std::vector<Row> rows;
 };
@@ -43,7 +43,7 @@ struct RuleChoice {
 /// Precondition: every defined operand has placements on `mesh`, and the rule
 /// has a row that fits any call (all Replicate), as every rule has. Effect:
 /// none; it calls `cost` with operands of `call`. Every rank that calls it with
-/// equal arguments gets the same choice. `local` points into the rule.
+/// equal arguments gets the same choice.
 RuleChoice choose_rows(
     const Rule& rule, const RuleCall& call, const MeshShape& mesh,
     const MoveCost& cost);

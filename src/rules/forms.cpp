@@ -290,6 +290,8 @@ RowsFn leading_rows(int64_t trailing) {
 
 namespace {
 
+constexpr std::string_view kOfFloats = " of floats";
+
 // Whether the text is letters of a kind, at least one.
 bool consists_of(const std::string& text, std::string_view letters) {
   return !text.empty() && text.find_first_not_of(letters) == text.npos;
@@ -306,7 +308,12 @@ PartialRow parse_partial_row(std::string_view text) {
       "RuleGroup::also: the text must look like 'sum,avg: PR->P'; got '", text,
       "'");
   PartialRow row;
-  for (const std::string& name : split(text.substr(0, colon))) {
+  std::string_view ops = text.substr(0, colon);
+  if (ops.ends_with(kOfFloats)) {
+    row.of_floats = true;
+    ops.remove_suffix(kOfFloats.size());
+  }
+  for (const std::string& name : split(ops)) {
     static const std::map<std::string, ReduceOp> kOps = {
         {"sum", ReduceOp::kSum},
         {"avg", ReduceOp::kAvg},
@@ -349,8 +356,15 @@ Cell cell_of(char letter, ReduceOp op) {
   return Cell::partial(op);
 }
 
+bool are_floating(c10::ArrayRef<Operand> operands) {
+  return std::all_of(operands.begin(), operands.end(), [](const Operand& o) {
+    return !o.defined || c10::isFloatingType(o.dtype);
+  });
+}
+
 void add_partial_rows(const PartialRow& row, const RuleCall& call, Rows& rows) {
-  if (row.operands.size() != call.operands().size()) {
+  if (row.operands.size() != call.operands().size() ||
+      (row.of_floats && !are_floating(call.operands()))) {
     return;
   }
   for (const ReduceOp op : row.ops) {
@@ -388,7 +402,7 @@ bool suits_element(const RuleCall& call, const Row& row) {
       return false;
     }
   }
-  return row.local.empty();
+  return row.local == RunBy::kOperator;
 }
 
 }  // namespace
@@ -400,7 +414,7 @@ Rule rule_of_element(const Rule& rule) {
     Rows all;
     add_rows(rule, call, all);
     for (const Row& row : all.rows()) {
-      if (rule.local.empty() && suits_element(call, row)) {
+      if (rule.local == RunBy::kOperator && suits_element(call, row)) {
         rows.add(row.outputs, row.operands);
       }
     }

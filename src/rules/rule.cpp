@@ -1,5 +1,7 @@
 #include <tessera/rules/rule.h>
 
+#include <array>
+
 #include <c10/util/Exception.h>
 
 namespace tessera {
@@ -63,7 +65,10 @@ std::string to_string(const Row& row) {
     text += separator + to_string(cell);
     separator = ", ";
   }
-  return row.local.empty() ? text : text + " by " + std::string(row.local);
+  constexpr std::array kBy = {
+      "",         " by mean",        " by identity", " by lookup",
+      " by bags", " by convolution", " by squeeze",  " by scaled_product"};
+  return text + kBy[static_cast<size_t>(row.local)];
 }
 
 size_t RuleCall::output_count() const {
@@ -129,7 +134,7 @@ int64_t wrap_dim(int64_t dim, int64_t ndim) {
   return dim < 0 ? dim + range : dim;
 }
 
-void Rows::add(Cells outputs, Cells operands, std::string_view local) {
+void Rows::add(Cells outputs, Cells operands, RunBy local) {
   rows_.push_back(Row{std::move(outputs), std::move(operands), local});
 }
 

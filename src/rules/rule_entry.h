@@ -15,6 +15,7 @@ struct PartialRow {
   std::vector<ReduceOp> ops;
   std::string operands;  // of 'P', 'Q', 'R'
   char output = 'P';
+  bool of_floats = false;  // only where all operands are floating
 };
 
 /// "Argument `name` is the size of a dim of an operand."
@@ -41,7 +42,7 @@ struct Rule {
   std::optional<size_t> bias = {};
   std::string shape_argument = {};
   std::vector<SizeArgument> size_arguments = {};
-  std::string local = {};
+  RunBy local = RunBy::kOperator;
   bool not_empty = false;
   /// Rows depend on no static argument, so that none belongs to a cache key.
   bool ignores_arguments = false;

@@ -273,9 +273,9 @@ RuleGroup& RuleGroup::set_strides(detail::ResultStrides strides) {
   return *this;
 }
 
-RuleGroup& RuleGroup::local(std::string_view kernel) {
+RuleGroup& RuleGroup::local(detail::RunBy kernel) {
   for (Rule* rule : rules_) {
-    rule->local = std::string(kernel);
+    rule->local = kernel;
   }
   changed();
   return *this;

@@ -133,7 +133,8 @@ class Forced {
       choice_.outputs[o].push_back(placed(cell, cell.dim(), cut));
       choice_.sharded_sizes[o].push_back(cell.is_shard() ? size : 0);
     }
-    choice_.local = row.local.empty() ? choice_.local : row.local;
+    choice_.local =
+        row.local == detail::RunBy::kOperator ? choice_.local : row.local;
     choice_.rows.push_back(row);
     return true;
   }

@@ -156,7 +156,7 @@ class RowCheck {
     Rows rows;
     detail::add_rows(*rule_, RuleCall(schema, call_.values, operands), rows);
     for (const Rows::Row& row : rows.rows()) {
-      if (row.local.empty() && fits(row, operands)) {
+      if (row.local == detail::RunBy::kOperator && fits(row, operands)) {
         one_row(row);
         ++count.rows;
       }

@@ -39,15 +39,15 @@ std::vector<at::Tensor> run(
 }
 
 // Runs a call on a shard of `whole` as its rule says: by the operator, or by
-// the kernel "squeeze", which drops the dims that have one index in the whole.
+// RunBy::kSqueeze, which drops the dims that have one index in the whole.
 std::vector<at::Tensor> run_on_shard(
     const Call& call, const at::Tensor& whole, const at::Tensor& mine,
     const Arguments& arguments) {
-  const std::string& kernel = rule_of(call.name).local;
-  if (kernel.empty()) {
+  const auto kernel = rule_of(call.name).local;
+  if (kernel == detail::RunBy::kOperator) {
     return run(call, mine, arguments);
   }
-  EXPECT_EQ(kernel, "squeeze") << call.name;
+  EXPECT_EQ(kernel, detail::RunBy::kSqueeze) << call.name;
   List dims;
   for (int64_t d = 0; d < whole.dim(); ++d) {
     const bool named =

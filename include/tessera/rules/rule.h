@@ -59,21 +59,32 @@ class TESSERA_API Cell {
 
 using Cells = c10::SmallVector<Cell, 6>;
 
+/// Rows::RunBy, how a rank runs its part of a call: by the operator on its
+/// shards, or by a kernel of the tensor layer where that would give something
+/// else. A mean of a part is no part of the mean.
+enum class RunBy : uint8_t {
+  kOperator,
+  kMean,
+  kIdentity,
+  kLookup,
+  kBags,
+  kConvolution,
+  kSqueeze,
+  kScaledProduct
+};
+
 /// Rows::Row, one legal line: if the operands have these placements, so have
 /// the outputs.
 struct Row {
   Cells outputs;
   Cells operands;
-  /// Names how a rank runs its part where that is not the operator itself on
-  /// the shards: "mean", "lookup" (tensor/call/local_kernel.h); "" for the
-  /// operator.
-  std::string_view local = {};
+  RunBy local = RunBy::kOperator;
 };
 }  // namespace detail::inline rules_layer
 
 /// Prints "R", "S(1)", "P(sum)".
 TESSERA_API std::string to_string(const detail::Cell& cell);
-/// Prints "S(0), R -> S(0)".
+/// Prints "S(0), R -> S(0)", and " by mean" where a kernel runs it.
 TESSERA_API std::string to_string(const detail::Row& row);
 
 /// A tensor that a call reads, as a rule sees it.
@@ -137,14 +148,15 @@ class TESSERA_API Rows {
   using Cell = detail::Cell;
   using Cells = detail::Cells;
   using Row = detail::Row;
+  using RunBy = detail::RunBy;
 
   /// Adds one row; `outputs` of one cell stands for all outputs.
   void add(
       std::initializer_list<Cell> outputs, std::initializer_list<Cell> operands,
-      std::string_view local = {}) {
+      RunBy local = RunBy::kOperator) {
     add(Cells(outputs), Cells(operands), local);
   }
-  void add(Cells outputs, Cells operands, std::string_view local = {});
+  void add(Cells outputs, Cells operands, RunBy local = RunBy::kOperator);
   c10::ArrayRef<Row> rows() const { return rows_; }
   void clear() { rows_.clear(); }
 

@@ -26,7 +26,8 @@ class TESSERA_API RuleGroup {
   /// Adds rows over Partial. "sum,avg: PR->P" means: for each reduce op listed,
   /// the first operand Partial(op), the second replicated, the outputs
   /// Partial(op). `Q` in the place of `P` means the other one of max and min.
-  /// Rows whose number of operands is not that of the call are left out.
+  /// "max,min of floats: PR->P" holds where all operands are floating. Rows
+  /// whose number of operands is not that of the call are left out.
   /// Example: rules().pointwise({"my::twice"}).also("sum,avg: P->P");
   RuleGroup& also(std::string_view rows);
   /// Adds the rows that a function computes, for rows that hold for some dtypes
@@ -55,7 +56,7 @@ class TESSERA_API RuleGroup {
   /// Says that results are contiguous, whatever the operands are.
   RuleGroup& contiguous();
   /// Says how a rank runs its part in every row of the rules.
-  RuleGroup& local(std::string_view kernel);
+  RuleGroup& local(detail::RunBy kernel);
 
  private:
   friend class RuleTable;

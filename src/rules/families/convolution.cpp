@@ -2,7 +2,7 @@
 // dims that need no neighbours.
 //
 // Weights are [out, in / groups, ...], of transposed ones [in, out / groups,
-// ...]. Rows of channels run by the kernel "convolution", which gives the local
+// ...]. Rows of channels run by RunBy::kConvolution, which gives the local
 // call the number of groups and of biases that its shard has.
 #include <rules/all_rules.h>
 
@@ -10,7 +10,7 @@ namespace tessera::detail::inline rules_layer {
 
 namespace {
 
-constexpr std::string_view kKernel = "convolution";
+constexpr RunBy kKernel = RunBy::kConvolution;
 
 // What the rows of a convolution depend on.
 struct Convolution {
@@ -73,7 +73,7 @@ void convolution_rows(const RuleCall& call, Rows& rows) {
   }
   const Convolution conv = read(call, call.operand(0), call.operand(1));
   const auto row = [&](Cell output, Cell input, Cell weight, Cell bias,
-                       std::string_view local = {}) {
+                       RunBy local = RunBy::kOperator) {
     Cells operands{input, weight};
     if (call.operands().size() == 3) {
       operands.push_back(bias);

@@ -15,7 +15,9 @@ void embedding_rows(const RuleCall& call, Rows& rows) {
   for (int64_t d = 0; d < indices; ++d) {
     rows.add({Cell::shard(d)}, {Cell(), Cell::shard(d)});
   }
-  rows.add({Cell::partial(ReduceOp::kSum)}, {Cell::shard(0), Cell()}, "lookup");
+  rows.add(
+      {Cell::partial(ReduceOp::kSum)}, {Cell::shard(0), Cell()},
+      RunBy::kLookup);
 }
 
 // How often an index occurs is known to a rank that sees them all.
@@ -48,7 +50,7 @@ void bag_rows(const RuleCall& call, Rows& rows) {
   }
   rows.add(
       {Cell::partial(ReduceOp::kSum), Cell(), Cell(), Cell()},
-      {Cell::shard(0), Cell(), Cell(), Cell()}, "bags");
+      {Cell::shard(0), Cell(), Cell(), Cell()}, RunBy::kBags);
 }
 
 // The gradient comes first; the indices of maxima stand before the weights of

@@ -67,7 +67,7 @@ void gather_rows(const RuleCall& call, Rows& rows) {
   if (call.operand(1).ndim() > 0) {
     rows.add({along}, {kR, along});
   }
-  rows.add({looked_up(call)}, {along, kR}, "lookup");
+  rows.add({looked_up(call)}, {along, kR}, RunBy::kLookup);
 }
 
 void index_select_rows(const RuleCall& call, Rows& rows) {
@@ -84,7 +84,7 @@ void index_select_rows(const RuleCall& call, Rows& rows) {
   if (call.operand(1).ndim() == 1) {
     rows.add({Cell::shard(dim)}, {kR, Cell::shard(0)});
   }
-  rows.add({looked_up(call)}, {Cell::shard(dim), kR}, "lookup");
+  rows.add({looked_up(call)}, {Cell::shard(dim), kR}, RunBy::kLookup);
 }
 
 Cells cells_of(const RuleCall& call, const Cell& self) {
@@ -109,7 +109,9 @@ void index_rows(const RuleCall& call, Rows& rows) {
     rows.add(Cells{Cell::shard(dims.insertion() + i)}, std::move(operands));
   }
   if (const auto d = dims.only_indexed()) {
-    rows.add(Cells{looked_up(call)}, cells_of(call, Cell::shard(*d)), "lookup");
+    rows.add(
+        Cells{looked_up(call)}, cells_of(call, Cell::shard(*d)),
+        RunBy::kLookup);
   }
   for (const ReduceOp op : all_ops()) {
     rows.add(Cells{Cell::partial(op)}, cells_of(call, Cell::partial(op)));

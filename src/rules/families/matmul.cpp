@@ -42,7 +42,7 @@ void add_scaled_mm_rows(const RuleCall& call, Rows& rows) {
     const Cell bias = call.operand(4).defined ? kSum : Cell();
     rows.add(
         {kSum}, {Cell::shard(1), Cell::shard(0), Cell(), Cell(), bias, Cell()},
-        "scaled_product");
+        RunBy::kScaledProduct);
   }
   if (scale_cell(call.operand(2), 0, call.operand(0).shape[0], scale)) {
     rows.add(

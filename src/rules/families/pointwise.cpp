@@ -25,28 +25,6 @@ void add_negated_extremes(const RuleCall& call, Rows& rows) {
   }
 }
 
-// What is added keeps the order of floating numbers. Integers wrap: 3 - 5 of
-// bytes is 254. `letters` has a 'P' for the operand whose order is kept.
-RowsFn ordered_rows(const std::string& letters) {
-  return [letters](const RuleCall& call, Rows& rows) {
-    if (call.operands().size() != letters.size()) {
-      return;
-    }
-    for (const Operand& operand : call.operands()) {
-      if (operand.defined && !c10::isFloatingType(operand.dtype)) {
-        return;
-      }
-    }
-    for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
-      Cells operands;
-      for (const char letter : letters) {
-        operands.push_back(letter == 'P' ? Cell::partial(op) : Cell());
-      }
-      rows.add(Cells{Cell::partial(op)}, std::move(operands));
-    }
-  };
-}
-
 // x <= t ? v : x never decreases if v <= t. With t = 0, v = 5, the maximum of
 // the parts -1 and 3 is 3, but that of the results is 5.
 void add_threshold_rows(const RuleCall& call, Rows& rows) {
@@ -66,18 +44,20 @@ void add_zero_fill_rows(const RuleCall& call, Rows& rows) {
   }
 }
 
+// What is added keeps the order of floating numbers. Integers wrap: 3 - 5 of
+// bytes is 254.
 void add_arithmetic(RuleTable& t) {
   t.pointwise({"aten::add.*", "aten::sub.*"})
       .also("sum,avg: PP->P")
       .also("avg: PR->P")
-      .also(ordered_rows("PR"))
+      .also("max,min of floats: PR->P")
       .also("avg: RP->P")
       .also("avg: P->P");
   t.pointwise({"aten::rsub.*"})
       .also("sum,avg: PP->P")
       .also("avg: PR->P")
       .also("avg: RP->P")
-      .also(ordered_rows("RP"))
+      .also("max,min of floats: RP->P")
       .also("avg: P->P");
   t.pointwise({"aten::mul.*"})
       .also("sum,avg: P->P")
@@ -97,13 +77,13 @@ void add_arithmetic(RuleTable& t) {
       .also("sum,avg: PPR->P")
       .also("sum,avg: PRP->P")
       .also("avg: PRR->P")
-      .also(ordered_rows("PRR"))
+      .also("max,min of floats: PRR->P")
       .also("avg: RPR->P")
       .also("avg: RRP->P");
   t.pointwise({"aten::addcdiv.*"})
       .also("sum,avg: PPR->P")
       .also("avg: PRR->P")
-      .also(ordered_rows("PRR"))
+      .also("max,min of floats: PRR->P")
       .also("avg: RPR->P");
   // self + weight * (end - self).
   t.pointwise({"aten::lerp.*"})

@@ -38,7 +38,7 @@ RowsFn extreme_rows(ReduceOp op) {
     for (const Row& row : plain.rows()) {
       rows.add(
           row.outputs, row.operands,
-          row.outputs[0].is_partial() ? "identity" : "");
+          row.outputs[0].is_partial() ? RunBy::kIdentity : RunBy::kOperator);
     }
   };
 }

@@ -10,22 +10,22 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-constexpr std::string_view kIdentity = "identity";
-constexpr std::string_view kMean = "mean";
+constexpr RunBy kIdentity = RunBy::kIdentity;
+constexpr RunBy kMean = RunBy::kMean;
 
 // The rows of a reduction; cuts of reduced dims are run by `kernel`.
 void add_reduced_by(
-    ReduceOp op, std::string_view kernel, const RuleCall& call, Rows& rows) {
+    ReduceOp op, RunBy kernel, const RuleCall& call, Rows& rows) {
   Rows plain;
   reduction_rows(op)(call, plain);
   for (const Row& row : plain.rows()) {
     rows.add(
         row.outputs, row.operands,
-        row.outputs[0].is_partial() ? kernel : std::string_view());
+        row.outputs[0].is_partial() ? kernel : RunBy::kOperator);
   }
 }
 
-RowsFn reduced_by(ReduceOp op, std::string_view kernel) {
+RowsFn reduced_by(ReduceOp op, RunBy kernel) {
   return [op, kernel](const RuleCall& call, Rows& rows) {
     add_reduced_by(op, kernel, call, rows);
   };

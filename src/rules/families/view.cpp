@@ -342,7 +342,8 @@ void add_view_rules(RuleTable& t) {
   t.view({"aten::permute"}, permute_view);
   t.view({"aten::transpose.int"}, transpose_view);
   t.view({"aten::t"}, t_view);
-  t.view({"aten::squeeze", "aten::squeeze.dim"}, squeeze_view).local("squeeze");
+  t.view({"aten::squeeze", "aten::squeeze.dim"}, squeeze_view)
+      .local(RunBy::kSqueeze);
   t.view({"aten::squeeze.dims"}, squeeze_view);
   t.view({"aten::unsqueeze"}, unsqueeze_view);
   t.view({"aten::slice.Tensor"}, slice_view);

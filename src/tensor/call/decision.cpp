@@ -215,7 +215,7 @@ class Decider {
     decision_->viewed_width = static_cast<int64_t>(
         c10::elementSize(rule_operands.call().self().dtype));
     decision_->local_arguments = layout.local_arguments;
-    if (mesh_.coordinate() && !rule.local.empty()) {
+    if (mesh_.coordinate() && rule.local != RunBy::kOperator) {
       Layout shown(
           rule_operands.call().self().shape.vec(), mesh_shape(), self.target);
       decision_->kernel = local_view_kernel(rule, shown, *mesh_.coordinate());

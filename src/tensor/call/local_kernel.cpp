@@ -21,7 +21,7 @@ bool has_dim_split_to_one(
 LocalKernel local_view_kernel(
     const Rule& rule, const Layout& operand,
     const std::vector<int64_t>& coordinate) {
-  return !rule.local.empty() &&
+  return rule.local != RunBy::kOperator &&
                  has_dim_split_to_one(
                      operand.shape(), operand.local_shape(coordinate))
              ? local_kernel(rule.local)

@@ -4,7 +4,6 @@
 // A row of a rule names such a kernel (rules/rule.h, Row::local).
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include <rules/rule_entry.h>
@@ -14,7 +13,7 @@
 namespace tessera::detail::inline tensor_layer {
 
 /// A call on one rank's shards.
-struct LocalCall {
+struct LocalKernelCall {
   /// Tensors are shards; arguments that are shapes are those of shards.
   const OpCall& call;
   /// The layouts of the operands, numbered as in a rule; of a tensor that is
@@ -25,14 +24,14 @@ struct LocalCall {
 };
 
 /// Takes the arguments off the stack and leaves the results.
-using LocalKernel = void (*)(const LocalCall&);
+using LocalKernel = void (*)(const LocalKernelCall&);
 
 /// Leaves a result for a kernel, in the out tensor where the call has one.
 void finish_local(const OpCall& call, const at::Tensor& result);
 
-/// Returns the kernel of a name; nullptr for "", which means the operator.
+/// Returns the kernel that runs a rank's part; nullptr for the operator itself.
 /// Defined where the kernels are: see run/local_kernels.cpp.
-LocalKernel local_kernel(std::string_view name);
+LocalKernel local_kernel(RunBy by);
 
 /// Returns the kernel that shows a view of the shard at `coordinate` of a
 /// tensor that lies as `operand` says; nullptr for the operator itself.

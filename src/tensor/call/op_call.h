@@ -128,26 +128,31 @@ class OpCall {
     return tensors;
   }
 
-  /// After the call: puts written tensors back where the op returns them, in
-  /// order, and every other defined result t becomes f(t, return, element).
-  template <class F>
-  void map_results(const std::vector<at::Tensor>& tensors_written, F f) const {
-    const auto& returns = schema().returns();
-    const size_t results = stack_->size() - returns.size();
-    size_t next = 0;
-    for (size_t i = 0; i < returns.size(); ++i) {
-      c10::IValue& result = (*stack_)[results + i];
-      const auto* alias = returns[i].alias_info();
-      const bool is_written = alias != nullptr && alias->isWrite();
-      if (is_written && next < tensors_written.size()) {
-        result = tensors_written[next++];
-        continue;
+  /// Tells whether return i is an argument that the op writes.
+  bool returns_written(size_t i) const {
+    const auto* alias = schema().returns()[i].alias_info();
+    return alias != nullptr && alias->isWrite();
+  }
+  /// After the call: return i becomes *written(i) where that is not nullptr,
+  /// and every other defined result t becomes f(t, i, element).
+  template <class W, class F>
+  void map_results(W written, F f) const {
+    const size_t count = schema().returns().size();
+    for (size_t i = 0; i < count; ++i) {
+      c10::IValue& result = (*stack_)[stack_->size() - count + i];
+      if (const at::Tensor* tensor = written(i)) {
+        result = *tensor;
+      } else if (result.isTensor()) {
+        if (result.toTensor().defined()) {
+          result = f(std::move(result).toTensor(), i, 0);
+        }
+      } else {
+        size_t element = 0;
+        map_tensors(result, [&](const at::Tensor& t) {
+          const size_t e = element++;
+          return t.defined() ? f(t, i, e) : t;
+        });
       }
-      size_t element = 0;
-      map_tensors(result, [&](const at::Tensor& t) {
-        const size_t e = element++;
-        return t.defined() ? f(t, i, e) : t;
-      });
     }
   }
 

@@ -1,8 +1,10 @@
 // The specs of results, from what this rank's part of a call returned.
 #include <tensor/call/result_specs.h>
 
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <tensor/call/decision.h>
+#include <tensor/impl/sharded_impl.h>
 #include <tensor/impl/wrap.h>
 #include <tensor/state/strides.h>
 #include <tessera/layout/notation.h>
@@ -90,9 +92,42 @@ std::vector<int64_t> result_strides(
   return contiguous_strides(shape);
 }
 
-const WrapperTemplate& make_template(
-    const Decision& decision, const c10::OperatorHandle& op, size_t result,
-    size_t element, const at::Tensor& local) {
+at::Tensor ResultWrapper::wrap_result(
+    at::Tensor&& local, size_t result, size_t element) const {
+  if (!local.defined()) {
+    return std::move(local);
+  }
+  const WrapperTemplate* known = decision.templates.find(result, element);
+  const WrapperTemplate& wrapper_template =
+      known != nullptr && known->fits(local)
+          ? *known
+          : make_template(local, result, element);
+  if (viewed == nullptr) {
+    return wrap(std::move(local), wrapper_template);
+  }
+  if ((copy == nullptr || !*copy) && !meta_nowait(*viewed).copy) {
+    return wrap_view(std::move(local), wrapper_template, *viewed);
+  }
+  const at::Tensor view = wrap_view(
+      std::move(local), wrapper_template.spec(), *viewed,
+      copy == nullptr ? nullptr : *copy);
+  if (!decision.views.empty()) {
+    take_offset(view, wrapper_template.start(), *viewed);
+  }
+  return view;
+}
+
+// Zeros of a derivative formula, which have no memory, become plain ones.
+const WrapperTemplate& ResultWrapper::make_template(
+    at::Tensor& local, size_t result, size_t element) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      local.layout() == at::kStrided, op.operator_name().name,
+      ": the result is ", local.layout(),
+      ", and sharded tensors are strided; apply the operator to "
+      "full_tensor() or to_local()");
+  if (local._is_zerotensor()) {
+    local = at::zeros(local.sizes(), local.options());
+  }
   const SpecPtr spec =
       find_spec(decision, *decision.mesh, result, element, local);
   TORCH_INTERNAL_ASSERT(

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <tensor/call/decision.h>
@@ -10,23 +11,27 @@
 
 namespace tessera::detail::inline tensor_layer {
 
-/// Makes the template for the wrapper of a result, of which `local` is this
-/// rank's shard, and keeps it in decision.templates. Throws if `local` does not
-/// have the shape that the decision gives it.
-const WrapperTemplate& make_template(
-    const Decision& decision, const c10::OperatorHandle& op, size_t result,
-    size_t element, const at::Tensor& local);
-/// Returns the template that the decision kept for this element of a return if
-/// it fits `local`, else that of make_template(). The reference is valid until
-/// the next call for the same decision.
-inline const WrapperTemplate& template_of_result(
-    const Decision& decision, const c10::OperatorHandle& op, size_t result,
-    size_t element, const at::Tensor& local) {
-  const WrapperTemplate* known = decision.templates.find(result, element);
-  return known != nullptr && known->fits(local)
-             ? *known
-             : make_template(decision, op, result, element, local);
-}
+/// Makes sharded tensors of what a decided call returned on this rank: the one
+/// place that knows how a local result is wrapped.
+struct ResultWrapper {
+  const Decision& decision;
+  const c10::OperatorHandle& op;
+  /// The sharded tensor that results are views of; nullptr where they are not.
+  const at::Tensor* viewed = nullptr;
+  /// The copy of it that they show; nullptr, or empty, where they show its
+  /// shard.
+  const std::shared_ptr<ViewCopy>* copy = nullptr;
+
+  /// Wraps an element of a return, by the template that the decision kept for
+  /// it where that fits. Throws if `local` does not have the shape that the
+  /// decision gives it, or is not strided.
+  at::Tensor wrap_result(
+      at::Tensor&& local, size_t result, size_t element) const;
+
+ private:
+  const WrapperTemplate& make_template(
+      at::Tensor& local, size_t result, size_t element) const;
+};
 /// Returns the global shape of a result from the shape of this rank's part.
 std::vector<int64_t> result_shape(
     const OutputPlan& output, c10::IntArrayRef local);

@@ -15,7 +15,6 @@
 #include <tensor/checks/replication_check.h>
 #include <tensor/checks/strict_mode.h>
 #include <tensor/dispatch/several_meshes.h>
-#include <tensor/fast/run_cached.h>
 #include <tensor/fast/thread_dispatch.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/move/view_copies.h>

@@ -4,8 +4,6 @@
 #include <functional>
 #include <string>
 
-#include <tensor/call/result_specs.h>
-#include <tensor/impl/wrap.h>
 #include <tensor/state/dispatch_keys.h>
 
 namespace tessera::detail::inline tensor_layer {
@@ -240,18 +238,6 @@ std::optional<c10::KernelFunction> make(
 }
 
 }  // namespace
-
-at::Tensor DirectCall::wrap_result(
-    at::Tensor&& local, size_t result, size_t element) const {
-  if (!local.defined()) {
-    return std::move(local);
-  }
-  const WrapperTemplate& wrapper_template =
-      template_of_result(decision, op, result, element, local);
-  return viewed != nullptr
-             ? wrap_view(std::move(local), wrapper_template, *viewed)
-             : wrap(std::move(local), wrapper_template);
-}
 
 std::optional<c10::KernelFunction> typed_kernel(
     const c10::OperatorHandle& op, const c10::BoxedKernel& boxed) {

@@ -19,44 +19,38 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <tensor/autograd/leaf_gradient.h>
 #include <tensor/autograd/local.h>
+#include <tensor/call/result_specs.h>
 #include <tensor/fast/local_argument.h>
 #include <tensor/fast/thread_dispatch.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/impl/wrap.h>
 #include <tensor/move/view_copies.h>
+#include <tensor/run/local_call.h>
 #include <tensor/state/dispatch_keys.h>
 #include <tensor/state/plain_is_replicated.h>
 
 namespace tessera::detail::inline tensor_layer {
 
-/// A call that runs at once: what its results need to know.
-struct DirectCall {
-  const c10::OperatorHandle& op;
-  const Decision& decision;
-  const at::Tensor* viewed = nullptr;
-
-  /// Wraps what the call on shards returned.
-  at::Tensor wrap_result(
-      at::Tensor&& local, size_t result, size_t element) const;
-
-  template <class... T>
-  std::tuple<T...> wrap_results(std::tuple<T...>&& locals) const {
-    return [&]<size_t... I>(std::index_sequence<I...>) {
-      return std::tuple<T...>(
-          wrap_result(std::get<I>(std::move(locals)), I, 0)...);
-    }
-    (std::index_sequence_for<T...>{});
+template <class... T>
+std::tuple<T...> wrap_results(
+    const ResultWrapper& wrapper, std::tuple<T...>&& locals) {
+  return [&]<size_t... I>(std::index_sequence<I...>) {
+    return std::tuple<T...>(
+        wrapper.wrap_result(std::get<I>(std::move(locals)), I, 0)...);
   }
-  at::Tensor wrap_results(at::Tensor&& local) const {
-    return wrap_result(std::move(local), 0, 0);
+  (std::index_sequence_for<T...>{});
+}
+inline at::Tensor wrap_results(
+    const ResultWrapper& wrapper, at::Tensor&& local) {
+  return wrapper.wrap_result(std::move(local), 0, 0);
+}
+inline std::vector<at::Tensor> wrap_results(
+    const ResultWrapper& wrapper, std::vector<at::Tensor>&& locals) {
+  for (size_t e = 0; e < locals.size(); ++e) {
+    locals[e] = wrapper.wrap_result(std::move(locals[e]), 0, e);
   }
-  std::vector<at::Tensor> wrap_results(std::vector<at::Tensor>&& locals) const {
-    for (size_t e = 0; e < locals.size(); ++e) {
-      locals[e] = wrap_result(std::move(locals[e]), 0, e);
-    }
-    return std::move(locals);
-  }
-};
+  return std::move(locals);
+}
 
 /// Returns the decision of a call that runs at once, or nullptr.
 [[gnu::always_inline]] inline const Decision* find_typed(
@@ -67,29 +61,6 @@ struct DirectCall {
   const DecisionPtr* known = mine.cache.find(key);
   return known != nullptr && (*known)->is_typed ? known->get() : nullptr;
 }
-/// The keys of a plain call on shards: those of the first such call, so that
-/// the dispatcher need not ask every argument again. Calls whose shards have
-/// marks of their own are no direct ones.
-class LocalKeys {
- public:
-  explicit LocalKeys(const Decision& decision) : decision_(decision) {}
-  bool are_unknown() const { return decision_.local_keys.empty(); }
-  void add(const at::Tensor& shard) {
-    if (shard.defined()) {
-      shards_ = shards_ | shard.key_set();
-    }
-  }
-  c10::DispatchKeySet get() {
-    if (are_unknown()) {
-      decision_.local_keys = shards_ & c10::after_ADInplaceOrView_keyset;
-    }
-    return decision_.local_keys;
-  }
-
- private:
-  const Decision& decision_;
-  c10::DispatchKeySet shards_;
-};
 
 template <class Signature>
 class TypedKernel;
@@ -130,7 +101,8 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
           run(*decision, indices, arguments...);
           return write(arguments...);
         } else if (decision->views.empty() && !traits.is_view) {
-          return DirectCall{op_, *decision}.wrap_results(
+          return wrap_results(
+              ResultWrapper{*decision, op_},
               run(*decision, indices, arguments...));
         } else if (auto result = view(traits, *decision, arguments...)) {
           return *std::move(result);
@@ -187,11 +159,11 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
   std::optional<R> view(
       const OpTraits& traits, const Decision& decision,
       const std::remove_cvref_t<A>&... arguments) {
-    DirectCall call{op_, decision};
+    ResultWrapper wrapper{decision, op_};
     size_t number = 0;
-    (find_viewed(call, traits.arguments[number++], arguments), ...);
+    (find_viewed(wrapper, traits.arguments[number++], arguments), ...);
     try {
-      return call.wrap_results(run(decision, indices, arguments...));
+      return wrap_results(wrapper, run(decision, indices, arguments...));
     } catch (const c10::Error&) {
       return std::nullopt;
     }
@@ -199,10 +171,10 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
 
   template <class T>
   static void find_viewed(
-      DirectCall& call, const ArgumentTraits& traits, const T& argument) {
+      ResultWrapper& wrapper, const ArgumentTraits& traits, const T& argument) {
     if constexpr (std::is_same_v<T, at::Tensor>) {
       if (traits.viewed && is_sharded(argument)) {
-        call.viewed = &argument;
+        wrapper.viewed = &argument;
       }
     }
   }

@@ -80,8 +80,9 @@ struct ShardedMeta final : c10::BackendMeta {
   mutable std::shared_ptr<PendingMove> pending;
 };
 
-inline bool is_sharded(const at::Tensor& t) {
-  return t.key_set().has(kShardedKey);  // an undefined tensor has no keys
+inline constexpr c10::DispatchKeySet kShardedKeys(kShardedKey);
+[[gnu::always_inline]] inline bool is_sharded(const at::Tensor& t) {
+  return t.key_set().has_all(kShardedKeys);  // an undefined tensor has no keys
 }
 
 /// Returns the meta; its shard may be on its way still.

@@ -44,7 +44,7 @@ std::optional<c10::ScalarType> dtype_argument(const OpCall& call) {
 
 // The sum of a part over the number of all elements: a partial value of the
 // mean.
-void mean_kernel(const LocalCall& local) {
+void mean_kernel(const LocalKernelCall& local) {
   const OpCall& call = local.call;
   const std::vector<int64_t>& shape = local.operands[0].shape();
   const at::Tensor self = call.argument(0).toTensor();
@@ -82,7 +82,7 @@ at::Scalar identity_of(const OpCall& call, c10::ScalarType dtype) {
 }
 
 // A reduction that ATen refuses over no elements.
-void identity_kernel(const LocalCall& local) {
+void identity_kernel(const LocalKernelCall& local) {
   const OpCall& call = local.call;
   const at::Tensor self = call.argument(0).toTensor();
   const std::vector<bool> reduced = reduced_dims(call, self.dim());
@@ -124,42 +124,35 @@ at::Tensor in_blocks(const at::Tensor& rows) {
 
 // A product of parts of rows and columns, whatever their length: the left
 // factor lies by rows, the right one by columns.
-void scaled_product_kernel(const LocalCall& local) {
+void scaled_product_kernel(const LocalKernelCall& local) {
   const OpCall& call = local.call;
   call.argument(0) = in_blocks(call.argument(0).toTensor());
   call.argument(1) = in_blocks(call.argument(1).toTensor().t()).t();
   call.op().callBoxed(call.stack());
 }
 
-struct NamedKernel {
-  std::string_view name;
-  LocalKernel kernel;
-};
-
-constexpr NamedKernel kTable[] = {
-    {"mean", mean_kernel},
-    {"identity", identity_kernel},
-    {"lookup", local_lookup},
-    {"bags", local_bags},
-    {"convolution", local_convolution},
-    {"squeeze", local_squeeze},
-    {"scaled_product", scaled_product_kernel},
-};
-
 }  // namespace
 
-LocalKernel local_kernel(std::string_view name) {
-  if (name.empty()) {
-    return nullptr;
+LocalKernel local_kernel(RunBy by) {
+  switch (by) {
+    case RunBy::kOperator:
+      return nullptr;
+    case RunBy::kMean:
+      return mean_kernel;
+    case RunBy::kIdentity:
+      return identity_kernel;
+    case RunBy::kLookup:
+      return local_lookup;
+    case RunBy::kBags:
+      return local_bags;
+    case RunBy::kConvolution:
+      return local_convolution;
+    case RunBy::kSqueeze:
+      return local_squeeze;
+    case RunBy::kScaledProduct:
+      return scaled_product_kernel;
   }
-  for (const NamedKernel& entry : kTable) {
-    if (entry.name == name) {
-      return entry.kernel;
-    }
-  }
-  TORCH_CHECK_VALUE(
-      false, "rule: no local kernel is named '", name,
-      "'; those that exist are listed in tensor/local_kernels.cpp");
+  return nullptr;
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -133,7 +133,7 @@ at::Tensor mask_of(const Lookup& lookup, const at::Tensor& missing) {
 
 }  // namespace
 
-void local_lookup(const LocalCall& local) {
+void local_lookup(const LocalKernelCall& local) {
   Lookup lookup = read_lookup(local.call);
   const Layout& table = local.operands[0];
   const int64_t size = table.shape()[static_cast<size_t>(lookup.dim)];
@@ -213,7 +213,7 @@ at::Tensor sums_of_bags(const Bags& bags, const Runs& runs) {
 
 }  // namespace
 
-void local_bags(const LocalCall& local) {
+void local_bags(const LocalKernelCall& local) {
   const Bags bags = read_bags(local.call);
   const Layout& table = local.operands[0];
   Lookup lookup;
@@ -229,7 +229,7 @@ void local_bags(const LocalCall& local) {
   torch::jit::push(stack, sums, bag_of, sizes, maxima);
 }
 
-void local_convolution(const LocalCall& local) {
+void local_convolution(const LocalKernelCall& local) {
   const OpCall& call = local.call;
   const c10::FunctionSchema& schema = call.schema();
   const auto bias_sizes = schema.argumentIndexWithName("bias_sizes");

@@ -12,7 +12,7 @@ bool returns_view(const OpCall& call) {
 
 }  // namespace
 
-void local_squeeze(const LocalCall& local) {
+void local_squeeze(const LocalKernelCall& local) {
   const OpCall& call = local.call;
   const std::vector<int64_t>& unsharded = local.operands[0].shape();
   const at::Tensor self = call.argument(0).toTensor();

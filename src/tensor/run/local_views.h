@@ -10,6 +10,6 @@ namespace tessera::detail::inline tensor_layer {
 
 /// squeeze, squeeze.dim: drops the dims of one index in the global tensor, not
 /// those of which this rank happens to hold one.
-void local_squeeze(const LocalCall& local);
+void local_squeeze(const LocalKernelCall& local);
 
 }  // namespace tessera::detail::inline tensor_layer

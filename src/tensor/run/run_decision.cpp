@@ -1,11 +1,11 @@
 // Runs a decision of strategy kByRule or kReplicated on this rank, in four
 // steps:
 //
-//   redistribute_inputs   local tensors take the place of tensors on the stack,
-//                         each in the placements of its OperandPlan
-//   run_local             the operator, or the rule's local kernel, on those
-//   write_back            what was written goes back to the tensors of the user
-//   wrap_results          local results become sharded tensors
+//   local_argument   local tensors take the place of tensors on the stack, each
+//                    in the placements of its OperandPlan
+//   LocalCall::run   the operator, or the rule's local kernel, on those
+//   write_back       what was written goes back to the tensors of the user
+//   wrap_results     local results become sharded tensors
 //
 // Precondition: this rank is in the mesh, and all its ranks run the same call.
 // Collectives happen in the first and third steps, in the order of the
@@ -19,7 +19,6 @@
 // wrap_results() returns c.
 #include <tensor/run/run_decision.h>
 
-#include <ATen/TensorUtils.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <tensor/call/decision.h>
@@ -30,20 +29,13 @@
 #include <tensor/impl/wrap.h>
 #include <tensor/move/redistribute_shard.h>
 #include <tensor/move/view_copies.h>
+#include <tensor/run/local_call.h>
 #include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 
 namespace tessera::detail::inline tensor_layer {
 
 namespace {
-
-// A tensor that the call writes, and its local argument on the stack.
-struct Written {
-  at::Tensor tensor;
-  at::Tensor value;
-  const OperandPlan* plan;
-  bool moved = false;  // the value does not share the tensor's memory
-};
 
 // A second tensor over the same memory: a call that gives it another shape
 // leaves the first, which other tensors may share, as it was.
@@ -66,45 +58,21 @@ class Run {
       : call_(call),
         traits_(traits),
         decision_(decision),
+        local_{call, traits, decision},
         mesh_(*call.mesh()) {}
 
   void operator()() {
-    redistribute_inputs();
-    for (const auto& [number, value] : decision_.local_arguments) {
-      call_.argument(number) = value;
-    }
-    run_local();
-    for (const Written& w : written_) {
+    local_.map_operands([&](const at::Tensor& t, const OperandPlan& plan) {
+      return local_argument(at::Tensor(t), plan);
+    });
+    local_.run(/*keys_known=*/false);
+    for (const Written& w : local_.written) {
       write_back(w);
     }
-    wrap_results();
+    local_.wrap_results();
   }
 
  private:
-  void redistribute_inputs() {
-    size_t next = 0;
-    for (size_t i = 0; i < call_.size(); ++i) {
-      c10::IValue& value = call_.argument(i);
-      switch (traits_.arguments[i].kind) {
-        case ArgumentTraits::Kind::kStatic:
-          break;
-        case ArgumentTraits::Kind::kTensor: {
-          const OperandPlan& plan = decision_.operands[next++];
-          if (plan.defined) {
-            value = local_argument(at::Tensor(value.toTensor()), plan);
-          }
-          break;
-        }
-        case ArgumentTraits::Kind::kTensors:
-          map_elements(value, [&](const at::Tensor& t) {
-            const OperandPlan& plan = decision_.operands[next++];
-            return plan.defined ? local_argument(t, plan) : t;
-          });
-          break;
-      }
-    }
-  }
-
   at::Tensor local_argument(const at::Tensor& t, const OperandPlan& plan) {
     if (plan.viewed) {
       return viewed(t, plan);
@@ -122,7 +90,7 @@ class Run {
       if (traits_.rule.rule == nullptr && is_sharded(t)) {
         value = second_handle(value);
       }
-      written_.push_back({t, value, &plan, plan.moves});
+      local_.written.push_back({t, value, &plan, plan.moves});
     }
     return value;
   }
@@ -139,7 +107,7 @@ class Run {
   // Returns the shard if the view can show it, else a copy in placements that
   // can show the view.
   at::Tensor viewed(const at::Tensor& t, const OperandPlan& plan) {
-    viewed_ = t;
+    local_.viewed = t;
     if (!is_sharded(t)) {
       return t;
     }
@@ -152,12 +120,12 @@ class Run {
         ": self is a view of a sharded tensor, and the memory around it is ",
         "not at hand; clone() the view first");
     if (plan.moves) {
-      copy_ = copy_of(t, plan.target);
+      local_.copy = copy_of(t, plan.target);
     }
-    at::Tensor value = copy_ ? copy_->value : refreshed_shard(t);
+    at::Tensor value = local_.copy ? local_.copy->value : refreshed_shard(t);
     if (plan.written) {
       value = second_handle(value);
-      written_.push_back({t, value, &plan, plan.moves});
+      local_.written.push_back({t, value, &plan, plan.moves});
     }
     return value;
   }
@@ -170,7 +138,7 @@ class Run {
     const at::Tensor& local = is_sharded(t) ? refreshed_shard(t) : t;
     at::Tensor value = own ? (is_sharded(t) ? second_handle(local) : local)
                            : at::empty(shape_for(t, result), local.options());
-    written_.push_back({t, value, &plan, !own});
+    local_.written.push_back({t, value, &plan, !own});
     return value;
   }
 
@@ -186,43 +154,6 @@ class Run {
     }
     return Layout(t.sizes().vec(), mesh_.mesh_shape(), placements)
         .local_shape(*mesh_.coordinate());
-  }
-
-  void run_local() {
-    if (decision_.kernel != nullptr) {
-      return decision_.kernel({call_, decision_.layouts, *mesh_.coordinate()});
-    }
-    const bool views = viewed_.defined() ? is_sharded(viewed_) && !copy_
-                                         : !decision_.views.empty();
-    if (views) {
-      return view_shard();
-    }
-    fit_view_strides(call_);
-    call_.op().callBoxed(call_.stack());
-  }
-
-  // A shard need not lie in memory as the global strides say. Where its own do
-  // not permit the view, it is taken of a copy in the same placements.
-  void view_shard() {
-    auto& stack = *call_.stack();
-    const size_t below = stack.size() - call_.size();
-    const torch::jit::Stack saved(
-        stack.begin() + static_cast<std::ptrdiff_t>(below), stack.end());
-    try {
-      fit_view_strides(call_);
-      return call_.op().callBoxed(call_.stack());
-    } catch (const c10::Error&) {
-      stack.resize(below);
-      stack.insert(stack.end(), saved.begin(), saved.end());
-    }
-    if (viewed_.defined()) {
-      copy_ = copy_of(viewed_, spec_of(viewed_).placements());
-      call_.argument(0) = copy_->value;
-    } else {
-      call_.argument(0) = call_.argument(0).toTensor().contiguous();
-    }
-    fit_view_strides(call_);
-    call_.op().callBoxed(call_.stack());
   }
 
   void write_back(const Written& w) {
@@ -246,8 +177,8 @@ class Run {
       return adopt_shape(w, result, w.value.sizes().vec());
     }
     const DTensorSpec& spec = spec_of(w.tensor);
-    if (copy_ && w.plan->viewed && w.moved) {
-      return after_write(*copy_);
+    if (local_.copy && w.plan->viewed && w.moved) {
+      return after_write(*local_.copy);
     }
     if (w.moved || result != spec.placements()) {
       refreshed_shard(w.tensor).copy_(redistribute_shard(
@@ -315,86 +246,14 @@ class Run {
     install(w.tensor, redistribute_shard(w.value, *from, kept), to);
   }
 
-  void wrap_results() {
-    auto& stack = *call_.stack();
-    const size_t count = call_.schema().returns().size();
-    for (size_t r = 0; r < count; ++r) {
-      c10::IValue& value = stack[stack.size() - count + r];
-      if (const Written* w = written_as(r)) {
-        value = w->tensor;
-        continue;
-      }
-      size_t element = 0;
-      if (value.isTensor()) {
-        if (value.toTensor().defined()) {
-          value = wrap_result(at::Tensor(value.toTensor()), r, 0);
-        }
-      } else if (value.isList()) {
-        map_elements(value, [&](const at::Tensor& t) {
-          const size_t e = element++;
-          return t.defined() ? wrap_result(t, r, e) : t;
-        });
-      }
-    }
-  }
-
-  const Written* written_as(size_t result) const {
-    for (const Written& w : written_) {
-      if (w.plan->result == static_cast<int32_t>(result)) {
-        return &w;
-      }
-    }
-    return nullptr;
-  }
-
-  at::Tensor wrap_result(const at::Tensor& t, size_t result, size_t element) {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        t.layout() == at::kStrided, call_.op().operator_name().name,
-        ": the result is ", t.layout(),
-        ", and sharded tensors are strided; apply the operator to "
-        "full_tensor() or to_local()");
-    const WrapperTemplate& wrapper_template =
-        template_of_result(decision_, call_.op(), result, element, t);
-    if (!viewed_.defined() || !is_sharded(viewed_) || !returns_view(result)) {
-      return wrap(t, wrapper_template.spec());
-    }
-    const ViewStart start = wrapper_template.start();
-    const bool unsharded = wrapper_template.is_unsharded();
-    at::Tensor view = wrap_view(t, wrapper_template.spec(), viewed_, copy_);
-    // An unsharded shard has the right offset, and a copy of a view has none.
-    if (!decision_.views.empty() && (!unsharded || meta_nowait(view).copy)) {
-      take_offset(view, start, viewed_);
-    }
-    return view;
-  }
-
-  bool returns_view(size_t result) const {
-    return call_.schema().returns()[result].alias_info() != nullptr;
-  }
-
   const OpCall& call_;
   const OpTraits& traits_;
   const Decision& decision_;
+  LocalCall local_;
   const DeviceMesh mesh_;
-  std::vector<Written> written_;
-  at::Tensor viewed_;               // the source of a view's results
-  std::shared_ptr<ViewCopy> copy_;  // the copy that they point into
 };
 
 }  // namespace
-
-void fit_view_strides(const OpCall& call) {
-  if (call.size() != 3 || call.schema().arguments()[2].name() != "stride") {
-    return;
-  }
-  const at::Tensor shard = call.argument(0).toTensor();
-  const auto strides = at::detail::computeStride(
-      shard.sizes(), shard.strides(),
-      at::IntArrayRef(call.argument(1).toIntVector()));
-  TORCH_CHECK_VALUE(
-      strides, call.schema().name(), ": the shard's memory permits no view");
-  call.argument(2) = *strides;
-}
 
 Placements fitting_placements(const DTensorSpec& old, int64_t ndim) {
   Placements placements = old.placements();
@@ -417,6 +276,28 @@ void run_decision(
     return traits.decomposition->run(call);
   }
   Run(call, traits, decision)();
+}
+
+void run_cached(
+    const OpCall& call, const OpTraits& traits, const Decision& decision) {
+  LocalCall local{call, traits, decision};
+  local.map_operands([&](const at::Tensor& t, const OperandPlan& plan) {
+    if (!is_sharded(t)) {
+      return t;
+    }
+    if (plan.written) {
+      local.written.push_back({t, {}, &plan});
+    }
+    if (plan.viewed) {
+      local.viewed = t;
+    }
+    return meta_nowait(t).local;
+  });
+  local.run(/*keys_known=*/true);
+  for (const Written& w : local.written) {
+    after_write(w.tensor);
+  }
+  local.wrap_results();
 }
 
 }  // namespace tessera::detail::inline tensor_layer

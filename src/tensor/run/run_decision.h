@@ -1,5 +1,5 @@
-// Runs calls on sharded tensors as they were decided. run_off_mesh.h and
-// fast/run_cached.h keep the same contract.
+// Runs calls on sharded tensors as they were decided. run_off_mesh.h keeps the
+// same contract.
 //
 // All functions take the arguments from the stack of `call` and leave its
 // results there. Arguments are not changed, those that the schema says are
@@ -26,11 +26,11 @@ void run_general(const OpCall& call, const OpTraits& traits);
 void run_decision(
     const OpCall& call, const OpTraits& traits, const Decision& decision);
 
-/// Replaces the strides that _reshape_alias was called with, which are global,
-/// by those that the memory of the shard permits; throws a ValueError if it
-/// permits no such view. Other calls are left alone. Example: a shard [4, 3] of
-/// strides (6, 1) permits no view [12].
-void fit_view_strides(const OpCall& call);
+/// Runs a decision that moves nothing, as that of a call whose key was found in
+/// the cache. Precondition: decision.is_direct, and the key is_simple(): every
+/// shard is complete and its own, and has the placements of its plan.
+void run_cached(
+    const OpCall& call, const OpTraits& traits, const Decision& decision);
 
 /// Returns the placements of a tensor that a call gave `ndim` dims: the old
 /// ones, with Replicate in place of ragged shards and of shards of dims that it

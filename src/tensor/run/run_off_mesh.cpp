@@ -268,8 +268,14 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
       install(t, no_data(*spec, device), spec);
     }
   }
+  size_t next = 0;
   call.map_results(
-      written, [&](const at::Tensor& t, size_t result, size_t element) {
+      [&](size_t result) {
+        return call.returns_written(result) && next < written.size()
+                   ? &written[next++]
+                   : nullptr;
+      },
+      [&](const at::Tensor& t, size_t result, size_t element) {
         const SpecPtr spec =
             spec_off_mesh(t, mesh, placements.of(t, result, element));
         if (!source.defined()) {
