@@ -9,7 +9,6 @@
 
 #include <checkpoint/scratch_folder.h>
 #include <harness/sharded_test.h>
-#include <tessera/parallel/distribute_module.h>
 
 namespace tessera::testing {
 namespace {
