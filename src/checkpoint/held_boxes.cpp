@@ -130,7 +130,7 @@ std::string print_plain(const at::Tensor& t) {
 
 }  // namespace
 
-TensorFacts facts_of(const std::string& what, const StateValue& value) {
+TensorMeta tensor_meta(const std::string& what, const StateValue& value) {
   if (is_sharded_tensor(value)) {
     const auto& t = value.to_sharded_tensor();
     return {t.dtype(), t.sizes(), false, to_string(t)};

@@ -32,7 +32,7 @@ struct HeldBox {
 };
 
 /// What a checkpoint needs to know of a tensor of either family.
-struct TensorFacts {
+struct TensorMeta {
   c10::ScalarType dtype;
   std::vector<int64_t> shape;
   /// Every rank has all of it: a plain tensor.
@@ -43,7 +43,7 @@ struct TensorFacts {
 
 /// Throws for tensors that no checkpoint can hold: undefined, sparse,
 /// quantized, with partial values. `what` is what the error begins with.
-TensorFacts facts_of(
+TensorMeta tensor_meta(
     const std::string& what, const checkpoint::StateValue& value);
 
 /// Returns the boxes that this rank holds, without empty ones.

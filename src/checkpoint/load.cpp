@@ -111,19 +111,19 @@ class Matching {
     if (!leaf.is_tensor()) {
       return check_value(what, *leaf.value, entry);
     }
-    const TensorFacts facts = facts_of(what, *leaf.value);
+    const TensorMeta meta = tensor_meta(what, *leaf.value);
     TORCH_CHECK_TYPE(
-        entry.is_tensor(), what, " is ", facts.text,
+        entry.is_tensor(), what, " is ", meta.text,
         ", and the checkpoint has a value that is no tensor");
     TORCH_CHECK_VALUE(
-        facts.shape == entry.shape, what, " has the shape ",
-        io::print(facts.shape), ", and the checkpoint ", io::print(entry.shape),
+        meta.shape == entry.shape, what, " has the shape ",
+        io::print(meta.shape), ", and the checkpoint ", io::print(entry.shape),
         "; the shapes must be equal");
     const c10::ScalarType stored = from_io(*entry.dtype);
     TORCH_CHECK_TYPE(
-        options_.convert_dtype || facts.dtype == stored, what, " is ",
-        dtype_name(facts.dtype), ", and the checkpoint has ",
-        dtype_name(stored), "; pass convert_dtype = true to convert");
+        options_.convert_dtype || meta.dtype == stored, what, " is ",
+        dtype_name(meta.dtype), ", and the checkpoint has ", dtype_name(stored),
+        "; pass convert_dtype = true to convert");
   }
 
   static void check_value(

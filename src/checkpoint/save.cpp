@@ -84,17 +84,17 @@ class Planning {
  private:
   void add_tensor(const Leaf& leaf, int64_t turn) {
     const std::string what = call_ + ": '" + leaf.name + "'";
-    const TensorFacts facts = facts_of(what, *leaf.value);
-    const io::Dtype dtype = to_io(what, facts.dtype);
-    if (facts.is_plain) {
-      shared_ << "'" << leaf.name << "' " << facts.text << " with hash "
+    const TensorMeta meta = tensor_meta(what, *leaf.value);
+    const io::Dtype dtype = to_io(what, meta.dtype);
+    if (meta.is_plain) {
+      shared_ << "'" << leaf.name << "' " << meta.text << " with hash "
               << hash_of(leaf.value->to_tensor().detach()) << "\n";
     }
     // Files of Hugging Face hold tensors in one piece.
     const bool splits = format_ != io::Format::kSafetensors;
     for (HeldBox& box : written_boxes(*leaf.value, {splits, turn})) {
       plan_.contents.chunks.push_back(
-          {leaf.name, leaf.path, dtype, facts.shape, std::move(box.box)});
+          {leaf.name, leaf.path, dtype, meta.shape, std::move(box.box)});
       plan_.views.push_back(std::move(box.view));
     }
   }
