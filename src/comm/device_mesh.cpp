@@ -14,6 +14,7 @@
 #include <c10/util/hash.h>
 
 #include "comm/engine/engine.h"
+#include "comm/engine/inherited_modes.h"
 #include "comm/mesh_device.h"
 
 namespace tessera {
@@ -356,29 +357,22 @@ std::ostream& operator<<(std::ostream& out, const DeviceMesh& mesh) {
   return out << to_string(mesh);
 }
 
-namespace {
-
-std::vector<DeviceMesh>& mesh_stack() {
-  thread_local std::vector<DeviceMesh> stack;
-  return stack;
-}
-
-}  // namespace
-
-MeshGuard::MeshGuard(DeviceMesh mesh) {
-  mesh_stack().push_back(std::move(mesh));
-}
+MeshGuard::MeshGuard(DeviceMesh mesh)
+    : outer_(detail::exchange_mode(
+          detail::Mode::kMesh,
+          std::make_shared<const DeviceMesh>(std::move(mesh)))) {}
 
 MeshGuard::~MeshGuard() {
-  mesh_stack().pop_back();
+  detail::exchange_mode(detail::Mode::kMesh, std::move(outer_));
 }
 
 const DeviceMesh& current_mesh() {
+  const auto* mesh = detail::mode_value<DeviceMesh>(detail::Mode::kMesh);
   TORCH_CHECK_VALUE(
-      !mesh_stack().empty(),
+      mesh != nullptr,
       "current_mesh: this thread has none; pass a mesh, or make one current "
       "with MeshGuard");
-  return mesh_stack().back();
+  return *mesh;
 }
 
 }  // namespace tessera

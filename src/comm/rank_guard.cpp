@@ -8,6 +8,7 @@
 
 #include "comm/engine/engine.h"
 #include "comm/engine/guarded_rank.h"
+#include "comm/engine/inherited_modes.h"
 #include "comm/engine/rank_modes.h"
 #include "comm/engine/simulated/simulated_world.h"
 #include "comm/engine/threads/threads.h"
@@ -42,7 +43,7 @@ bool has_rank_modes(const std::shared_ptr<detail::WorldImpl>& rank) {
 }  // namespace
 
 struct RankGuard::State {
-  detail::Guarded before;
+  detail::ModeValue before;
   std::optional<detail::RankModes> modes;
 };
 
@@ -59,13 +60,15 @@ RankGuard::RankGuard(const World& world, const std::string& name) {
   if (has_rank_modes(rank)) {
     state_->modes.emplace();
   }
-  state_->before = std::exchange(
-      detail::guarded(), {rank, base::hash_bytes(name) | 1});  // never 0
+  state_->before = detail::exchange_mode(
+      detail::Mode::kRank,
+      std::make_shared<const detail::Guarded>(
+          detail::Guarded{rank, base::hash_bytes(name) | 1}));  // never 0
 }
 
 RankGuard::~RankGuard() {
   if (state_ != nullptr) {
-    detail::guarded() = std::move(state_->before);
+    detail::exchange_mode(detail::Mode::kRank, std::move(state_->before));
   }
 }
 

@@ -117,6 +117,9 @@ class TESSERA_API MeshGuard {
   ~MeshGuard();
   MeshGuard(const MeshGuard&) = delete;
   MeshGuard& operator=(const MeshGuard&) = delete;
+
+ private:
+  std::shared_ptr<const void> outer_;
 };
 
 /// Returns the innermost MeshGuard's mesh; an error when there is none.

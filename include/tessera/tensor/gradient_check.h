@@ -7,6 +7,7 @@
 // These checks find the place. For whole modules see parallel/check_module.h.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,8 +50,7 @@ class TESSERA_API GradientCheck {
   GradientCheck& operator=(const GradientCheck&) = delete;
 
  private:
-  ReplicaCheckOptions outer_;
-  bool outer_on_;
+  std::shared_ptr<const void> outer_;
 };
 
 }  // namespace tessera

@@ -12,9 +12,10 @@ namespace tessera {
 /// Returns the model by which this rank chooses its plans.
 TESSERA_API const MachineModel& machine_model();
 
-/// Sets it for this rank's thread. Every rank of a mesh must set the same one:
-/// ranks that choose different plans make different calls, which is an error.
-/// Example: set_machine_model({.link = {.latency = 2e-6, .bandwidth = 80e9}}).
+/// Sets it for this rank's thread and the backward passes that it starts. Every
+/// rank of a mesh must set the same one: ranks that choose different plans make
+/// different calls, which is an error. Example: set_machine_model({.link =
+/// {.latency = 2e-6, .bandwidth = 80e9}}).
 TESSERA_API void set_machine_model(const MachineModel& model);
 
 /// Returns how many plans this rank's thread keeps; at most 1024.

@@ -7,6 +7,8 @@
 // is not, results are a mixture, and no call fails. This check compares.
 #pragma once
 
+#include <memory>
+
 #include <tessera/export.h>
 
 namespace tessera {
@@ -26,6 +28,9 @@ class TESSERA_API ReplicationCheck {
   ~ReplicationCheck();
   ReplicationCheck(const ReplicationCheck&) = delete;
   ReplicationCheck& operator=(const ReplicationCheck&) = delete;
+
+ private:
+  std::shared_ptr<const void> outer_;
 };
 
 }  // namespace tessera

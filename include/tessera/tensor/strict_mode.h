@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,7 @@ class TESSERA_API StrictMode {
   StrictMode& operator=(const StrictMode&) = delete;
 
  private:
-  StrictOptions options_;
-  const StrictOptions* outer_;
+  std::shared_ptr<const void> outer_;
 };
 
 /// How often an operator ran on whole values instead of shards.

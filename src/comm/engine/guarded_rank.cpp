@@ -4,6 +4,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "comm/engine/inherited_modes.h"
+
 namespace tessera::detail::inline comm_layer {
 namespace {
 
@@ -26,9 +28,10 @@ void check_no_thread_ranks(const char* call) {
       "tessera::RankGuard guard(world), where world is that rank's init()");
 }
 
-Guarded& guarded() {
-  thread_local Guarded here;
-  return here;
+const Guarded& guarded() {
+  static const Guarded none;
+  const auto* guarded = mode_value<Guarded>(Mode::kRank);
+  return guarded != nullptr ? *guarded : none;
 }
 
 }  // namespace tessera::detail::inline comm_layer

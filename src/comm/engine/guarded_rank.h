@@ -26,7 +26,7 @@ struct Guarded {
   std::shared_ptr<WorldImpl> rank;  // null without a guard
   uint64_t thread = 0;              // a hash of the guard's name, else 0
 };
-/// Returns this thread's; a RankGuard exchanges it.
-Guarded& guarded();
+/// Returns this thread's.
+const Guarded& guarded();
 
 }  // namespace tessera::detail::inline comm_layer

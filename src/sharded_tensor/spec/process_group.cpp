@@ -5,6 +5,7 @@
 
 #include <base/text.h>
 #include <c10/util/Exception.h>
+#include <comm/engine/inherited_modes.h>
 #include <sharded_tensor/spec/placement_owner.h>
 #include <tessera/comm/world.h>
 #include <tessera/sharded_tensor/remote_device.h>
@@ -13,8 +14,14 @@ namespace tessera::sharded_tensor {
 
 namespace {
 
-thread_local const ProcessGroup* t_group = nullptr;
-thread_local const std::map<std::string, int64_t>* t_names = nullptr;
+using Names = std::map<std::string, int64_t>;
+
+const ProcessGroup* innermost_group() {
+  return detail::mode_value<ProcessGroup>(detail::Mode::kProcessGroup);
+}
+const Names* worker_names() {
+  return detail::mode_value<Names>(detail::Mode::kWorkerNames);
+}
 
 }  // namespace
 
@@ -74,25 +81,29 @@ std::string to_string(const ProcessGroup& group) {
 }
 
 ProcessGroup current_process_group() {
-  return t_group != nullptr ? *t_group : ProcessGroup(init().communicator());
+  const ProcessGroup* group = innermost_group();
+  return group != nullptr ? *group : ProcessGroup(init().communicator());
 }
 
 WithProcessGroup::WithProcessGroup(ProcessGroup group)
     : group_(std::move(group)) {
   TORCH_CHECK(
-      t_group == nullptr, "WithProcessGroup(", to_string(group_), "), rank ",
-      rank(), ": ", to_string(*t_group), " is in effect already; end it first");
-  t_group = &group_;
+      innermost_group() == nullptr, "WithProcessGroup(", to_string(group_),
+      "), rank ", rank(), ": ", to_string(*innermost_group()),
+      " is in effect already; end it first");
+  detail::exchange_mode(
+      detail::Mode::kProcessGroup,
+      std::make_shared<const ProcessGroup>(group_));
 }
 
 WithProcessGroup::~WithProcessGroup() {
-  t_group = nullptr;
+  detail::exchange_mode(detail::Mode::kProcessGroup, nullptr);
 }
 
 WorkerNames::WorkerNames(std::map<std::string, int64_t> ranks)
     : ranks_(std::move(ranks)) {
   TORCH_CHECK(
-      t_names == nullptr, "WorkerNames, rank ", rank(),
+      worker_names() == nullptr, "WorkerNames, rank ", rank(),
       ": a table of names is in effect already; end it first");
   std::map<int64_t, std::string> names;
   for (const auto& [name, r] : ranks_) {
@@ -104,11 +115,12 @@ WorkerNames::WorkerNames(std::map<std::string, int64_t> ranks)
         fresh, "WorkerNames, rank ", rank(), ": a rank has one name; rank ", r,
         " is '", it->second, "' and '", name, "'");
   }
-  t_names = &ranks_;
+  detail::exchange_mode(
+      detail::Mode::kWorkerNames, std::make_shared<const Names>(ranks_));
 }
 
 WorkerNames::~WorkerNames() {
-  t_names = nullptr;
+  detail::exchange_mode(detail::Mode::kWorkerNames, nullptr);
 }
 
 }  // namespace tessera::sharded_tensor
@@ -117,7 +129,6 @@ namespace tessera::detail::inline sharded_tensor_layer {
 
 int64_t owner_of(
     const sharded_tensor::RemoteDevice& placement, const std::string& call) {
-  using sharded_tensor::t_names;
   if (placement.rank()) {
     return *placement.rank();
   }
@@ -125,13 +136,14 @@ int64_t owner_of(
       placement.worker_name(), call, ", rank ", rank(), ": placement ",
       to_string(placement), " has no owner; write rank:N/",
       placement.device().str());
+  const auto* names = sharded_tensor::worker_names();
   TORCH_CHECK(
-      t_names != nullptr, call, ", rank ", rank(), ": placement ",
+      names != nullptr, call, ", rank ", rank(), ": placement ",
       to_string(placement),
       " names a worker, and no WorkerNames says which rank that is");
-  const auto found = t_names->find(*placement.worker_name());
+  const auto found = names->find(*placement.worker_name());
   TORCH_CHECK_VALUE(
-      found != t_names->end(), call, ", rank ", rank(), ": placement ",
+      found != names->end(), call, ", rank ", rank(), ": placement ",
       to_string(placement), " names a worker that WorkerNames does not have");
   return found->second;
 }

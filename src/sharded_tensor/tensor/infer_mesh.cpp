@@ -1,10 +1,10 @@
 #include <sharded_tensor/tensor/infer_mesh.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 #include <base/hash.h>
 #include <layout/boxes/device_kind.h>
+#include <tensor/state/bounded_cache.h>
 #include <tessera/comm/world.h>
 
 namespace tessera::detail::inline sharded_tensor_layer {
@@ -13,7 +13,6 @@ using sharded_tensor::ChunkShardingSpec;
 
 namespace {
 
-// Enough for any program that repeats itself; one that does not starts over.
 constexpr size_t kMaxMeshes = 256;
 
 struct Key {
@@ -75,17 +74,16 @@ std::optional<Layout> mesh_layout_of(const ShardedTensorState& state) {
 }
 
 DeviceMesh shared_mesh(c10::DeviceType device_type, const MeshShape& shape) {
-  thread_local std::unordered_map<Key, DeviceMesh, KeyHash> meshes;
+  thread_local BoundedCache<Key, DeviceMesh, KeyHash> meshes(kMaxMeshes);
   const Key key{device_type, shape};
-  const auto known = meshes.find(key);
-  if (known != meshes.end() && known->second.world() == init()) {
-    return known->second;
+  DeviceMesh* known = meshes.find(key);
+  if (known == nullptr) {
+    return meshes.insert(key, DeviceMesh(device_type, shape));
   }
-  if (meshes.size() >= kMaxMeshes) {
-    meshes.clear();
+  if (known->world() != init()) {
+    *known = DeviceMesh(device_type, shape);
   }
-  return meshes.insert_or_assign(key, DeviceMesh(device_type, shape))
-      .first->second;
+  return *known;
 }
 
 }  // namespace tessera::detail::inline sharded_tensor_layer

@@ -1,15 +1,15 @@
-#include <tensor/state/plain_is_replicated.h>
+#include <tensor/state/thread_state.h>
 #include <tessera/tensor/dtensor.h>
 
 namespace tessera {
 
 ImplicitReplication::ImplicitReplication() {
-  detail::ReplicationDepth& depth = detail::replication_depth();
+  detail::ReplicationDepth& depth = detail::ThreadState::here().replication;
   ++depth.all;
   ++depth.users;
 }
 ImplicitReplication::~ImplicitReplication() {
-  detail::ReplicationDepth& depth = detail::replication_depth();
+  detail::ReplicationDepth& depth = detail::ThreadState::here().replication;
   --depth.all;
   --depth.users;
 }

@@ -32,7 +32,7 @@ torch::autograd::AutogradMeta* autograd_meta_of(const at::Tensor& t) {
 Placements wanted_placements(
     const at::Tensor& gradient, const at::Tensor& leaf) {
   Placements wanted = spec_of(leaf).placements();
-  if (const auto dim = meta_nowait(leaf).unreduced_dim) {
+  if (const auto dim = meta_nowait(leaf).state().unreduced_dim) {
     const auto d = static_cast<size_t>(*dim);
     const Placement& arrived = spec_of(gradient).placements()[d];
     if (arrived == Partial(ReduceOp::kSum)) {
@@ -44,7 +44,7 @@ Placements wanted_placements(
 
 bool has_wanted_placements(const at::Tensor& gradient, const at::Tensor& leaf) {
   const Placements& arrived = spec_of(gradient).placements();
-  return meta_nowait(leaf).unreduced_dim
+  return meta_nowait(leaf).state().unreduced_dim
              ? arrived == wanted_placements(gradient, leaf)
              : arrived == spec_of(leaf).placements();
 }
@@ -192,7 +192,7 @@ bool is_first(const FunctionPreHook& hook) {
 }  // namespace
 
 void keep_unreduced(const at::Tensor& leaf, std::optional<int64_t> mesh_dim) {
-  meta_ready(leaf).unreduced_dim = mesh_dim;
+  meta_ready(leaf).change().unreduced_dim = mesh_dim;
 }
 
 // Note [Gradients of leaves]

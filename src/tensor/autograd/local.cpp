@@ -322,7 +322,7 @@ at::Tensor redistribute_local(
   }
   at::Tensor result = detail::wrap(shard, plan->target);
   if (!waits && !moving.is_complete()) {
-    detail::meta_nowait(result).pending =
+    detail::meta_nowait(result).change().pending =
         std::make_shared<detail::PendingPlan>(plan, std::move(moving));
   }
   return result;

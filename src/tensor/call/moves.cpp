@@ -44,8 +44,8 @@ void MoveList::copy(
 
 void MoveList::copy(
     size_t argument, const ShardedMeta& meta, const Placements& target) {
-  if (meta.view_source) {
-    for (const auto& known : meta.view_source->copies) {
+  if (const ViewSource* view_source = meta.view_source()) {
+    for (const auto& known : view_source->copies) {
       const std::shared_ptr<ViewCopy> live = known.lock();
       if (live && live->spec->placements() == target) {
         refreshed_.insert(live.get());

@@ -153,6 +153,7 @@ std::atomic<uint64_t> removed_operators{0};
 
 void forget_traits() {
   removed_operators.fetch_add(1, std::memory_order_relaxed);
+  forget_all_decisions();
 }
 
 void TraitsCache::clear() {

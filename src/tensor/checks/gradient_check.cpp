@@ -6,6 +6,7 @@
 #include <base/text.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <comm/engine/inherited_modes.h>
 #include <comm/log/call_cause.h>
 #include <tensor/checks/replicas.h>
 #include <tensor/impl/sharded_impl.h>
@@ -26,8 +27,9 @@ bool asked_by_environment() noexcept {
   return asked;
 }
 
-thread_local bool check_on = asked_by_environment();
-thread_local ReplicaCheckOptions check_options;
+const ReplicaCheckOptions* check_options() {
+  return detail::mode_value<ReplicaCheckOptions>(detail::Mode::kGradientCheck);
+}
 
 constexpr const char* kAdvice =
     "; usual cause: to_local() of a replicated tensor, used differently on "
@@ -116,19 +118,17 @@ void name_tensor(const at::Tensor& tensor, const std::string& name) {
 }
 
 GradientCheck::GradientCheck(const ReplicaCheckOptions& options)
-    : outer_(check_options), outer_on_(check_on) {
-  check_options = options;
-  check_on = true;
-}
+    : outer_(detail::exchange_mode(
+          detail::Mode::kGradientCheck,
+          std::make_shared<const ReplicaCheckOptions>(options))) {}
 GradientCheck::~GradientCheck() {
-  check_options = outer_;
-  check_on = outer_on_;
+  detail::exchange_mode(detail::Mode::kGradientCheck, std::move(outer_));
 }
 
 namespace detail::inline tensor_layer {
 
 bool checks_gradients() {
-  return check_on;
+  return check_options() != nullptr || asked_by_environment();
 }
 
 void check_gradient(const at::Tensor& gradient, const std::string& what) {
@@ -143,7 +143,9 @@ void check_gradient(const at::Tensor& gradient, const std::string& what) {
       replica_differences(
           {{what + ", which arrived as " + to_string(spec->placements()),
             refreshed_shard(gradient).detach(), spec}},
-          spec->mesh(), check_options.tolerance));
+          spec->mesh(),
+          check_options() != nullptr ? check_options()->tolerance
+                                     : ReplicaCheckOptions().tolerance));
 }
 
 std::string name_of(const at::Tensor& tensor) {

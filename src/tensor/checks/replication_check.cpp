@@ -6,6 +6,7 @@
 #include <base/text.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <comm/engine/inherited_modes.h>
 #include <comm/log/call_cause.h>
 #include <tensor/call/observer.h>
 #include <tensor/checks/replicas.h>
@@ -25,15 +26,14 @@ bool asked_by_environment() noexcept {
   return asked;
 }
 
-thread_local int replication_checks = asked_by_environment() ? 1 : 0;
-
 }  // namespace
 
-ReplicationCheck::ReplicationCheck() {
-  ++replication_checks;
-}
+ReplicationCheck::ReplicationCheck()
+    : outer_(detail::exchange_mode(
+          detail::Mode::kReplicationCheck,
+          std::make_shared<const bool>(true))) {}
 ReplicationCheck::~ReplicationCheck() {
-  --replication_checks;
+  detail::exchange_mode(detail::Mode::kReplicationCheck, std::move(outer_));
 }
 
 namespace detail::inline tensor_layer {
@@ -57,7 +57,8 @@ Replica replica_of(const NamedPlain& plain, const DeviceMesh& mesh) {
 }  // namespace
 
 bool checks_replication() {
-  return replication_checks > 0;
+  return mode_value<bool>(Mode::kReplicationCheck) != nullptr ||
+         asked_by_environment();
 }
 
 void check_replication(

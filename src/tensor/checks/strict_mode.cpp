@@ -5,6 +5,7 @@
 
 #include <base/text.h>
 #include <c10/util/Exception.h>
+#include <comm/engine/inherited_modes.h>
 #include <comm/log/call_cause.h>
 #include <tensor/call/moves.h>
 #include <tensor/checks/strict_mode.h>
@@ -12,7 +13,9 @@
 namespace tessera {
 
 namespace {
-thread_local const StrictOptions* innermost = nullptr;
+const StrictOptions* strict_options() {
+  return detail::mode_value<StrictOptions>(detail::Mode::kStrict);
+}
 
 // The counts of a process: operator -> calls.
 struct Fallbacks {
@@ -27,12 +30,12 @@ Fallbacks& fallbacks() {
 }  // namespace
 
 StrictMode::StrictMode(const StrictOptions& options)
-    : options_(options), outer_(innermost) {
-  innermost = &options_;
-}
+    : outer_(detail::exchange_mode(
+          detail::Mode::kStrict,
+          std::make_shared<const StrictOptions>(options))) {}
 
 StrictMode::~StrictMode() {
-  innermost = outer_;
+  detail::exchange_mode(detail::Mode::kStrict, std::move(outer_));
 }
 
 std::vector<FallbackCount> fallback_counts() {
@@ -52,7 +55,7 @@ std::vector<FallbackCount> fallback_counts() {
 namespace detail::inline tensor_layer {
 
 bool is_strict() {
-  if (innermost == nullptr) {
+  if (strict_options() == nullptr) {
     return false;
   }
   const CallCause* cause = CallCause::current();
@@ -86,7 +89,7 @@ std::string price_of(const OpCall* call, const std::vector<Move>& moves) {
 }
 
 void refuse(const std::string& text) {
-  if (innermost->warn) {
+  if (strict_options()->warn) {
     TORCH_WARN(text);
   } else {
     TORCH_CHECK_VALUE(false, text);
@@ -98,7 +101,7 @@ void refuse(const std::string& text) {
 void check_strict(
     const OpCall& call, const OpTraits& traits, const Decision& decision) {
   const std::vector<Move> moves = moves_of(call, traits, decision);
-  if (innermost->fallbacks && decision.is_fallback) {
+  if (strict_options()->fallbacks && decision.is_fallback) {
     refuse(c10::str(
         call.describe(), ": StrictMode forbids fallbacks, and this call runs ",
         "on whole values: ", decision.reason, "; ", price_of(&call, moves),
@@ -109,7 +112,7 @@ void check_strict(
 }
 
 void check_strict(const OpCall& call, const std::vector<Move>& moves) {
-  if (innermost->communication && communicates(moves)) {
+  if (strict_options()->communication && communicates(moves)) {
     refuse(c10::str(
         call.describe(), ": StrictMode forbids implied communication; ",
         price_of(&call, moves),
@@ -119,8 +122,8 @@ void check_strict(const OpCall& call, const std::vector<Move>& moves) {
 }
 
 void check_strict_gradient(const SpecPtr& gradient, const DTensorSpec& leaf) {
-  if (innermost == nullptr || !innermost->communication ||
-      !innermost->leaf_gradients) {
+  if (strict_options() == nullptr || !strict_options()->communication ||
+      !strict_options()->leaf_gradients) {
     return;
   }
   const std::vector<Move> moves = {{0, gradient, leaf.placements(), false}};

@@ -91,7 +91,9 @@ class CallKey {
   void add_tensor(const at::Tensor& t) {
     if (is_sharded(t)) {
       const ShardedMeta& meta = meta_nowait(t);
-      simple_ = simple_ && meta.is_own && !meta.pending;
+      if (!meta.is_own || meta.is_pending()) {
+        simple_ = false;
+      }
       variable_ = variable_ || t.requires_grad();
       add(reinterpret_cast<uintptr_t>(meta.spec.get()));
     } else {

@@ -3,9 +3,14 @@
 namespace tessera::detail::inline tensor_layer {
 
 void ThreadDispatch::forget() {
-  generation_ = traits_generation();
+  generation_ = current_generation();
   cache.clear();
-  traits_.clear();
+  // Not with each change of a machine model: a call that is running may use
+  // traits that it found before.
+  if (traits_generation_ != traits_generation()) {
+    traits_generation_ = traits_generation();
+    traits_.clear();
+  }
 }
 
 std::unique_ptr<ThreadState> make_thread_state() {

@@ -3,6 +3,7 @@
 
 #include <c10/core/AutogradState.h>
 #include <tensor/fast/decision_cache.h>
+#include <tensor/move/plan_cache.h>
 #include <tensor/state/late_operators.h>
 #include <tensor/state/thread_state.h>
 
@@ -14,7 +15,7 @@ class ThreadDispatch final : public ThreadState {
 
   /// Returns the traits of an operator, and forgets what is out of date.
   const OpTraits& traits_of(const c10::OperatorHandle& op) {
-    if (generation_ != traits_generation()) {
+    if (generation_ != current_generation()) {
       forget();
     }
     return traits_.find(op);
@@ -27,6 +28,7 @@ class ThreadDispatch final : public ThreadState {
 
   void clear_decisions() override { cache.clear(); }
   size_t decision_count() const override { return cache.size(); }
+  PlanCache& plans() override { return plans_; }
   const OpTraits& find_traits(const c10::OperatorHandle& op) override {
     return traits_of(op);
   }
@@ -37,10 +39,16 @@ class ThreadDispatch final : public ThreadState {
   }
 
  private:
+  static uint64_t current_generation() {
+    return state_generation.load(std::memory_order_relaxed) +
+           rules_generation.load(std::memory_order_acquire);
+  }
   void forget();
 
+  PlanCache plans_;
   TraitsCache traits_;
-  uint64_t generation_ = 0;  // of the traits
+  uint64_t generation_ = 0;         // of the decisions
+  uint64_t traits_generation_ = 0;  // of the traits
 };
 
 /// What every kernel of ours does first.

@@ -5,7 +5,8 @@
 // dispatch key below autograd. Its BackendMeta holds this rank's shard and the
 // spec. The meta is immutable, since saved variables and detach() share it: a
 // change of spec or shard installs a new one, and in-place ops write into the
-// shard that is there.
+// shard that is there. What is no part of the value, and does change, is one
+// object beside it, MetaState, which is made when it is needed first.
 //
 // Note [Versions]
 // A sharded tensor and its shard have one version counter, so that autograd
@@ -39,6 +40,19 @@ struct PendingMove {
   virtual void wait() = 0;
 };
 
+/// What changes about a tensor while its meta stays.
+struct MetaState {
+  /// Made when the first ViewCopy of the shard is, or its sums are known.
+  std::shared_ptr<ViewSource> view_source;
+  /// What the tensor, or the one that it is a view of, asks of calls that use
+  /// it as a parameter; see parameter_use.h.
+  std::shared_ptr<const ParameterUse> use;
+  /// The mesh dim in which gradients of the leaf may stay partial values.
+  std::optional<int64_t> unreduced_dim;
+  /// Set while an asynchronous move fills the shard; see meta_ready().
+  std::shared_ptr<PendingMove> pending;
+};
+
 struct ShardedMeta final : c10::BackendMeta {
   ShardedMeta(
       at::Tensor shard, SpecPtr layout, std::shared_ptr<ViewCopy> seen,
@@ -68,16 +82,21 @@ struct ShardedMeta final : c10::BackendMeta {
   const c10::intrusive_ptr<ShardedMeta> base;
   /// Memory of `local` holds the elements of the tensor, and nothing else does.
   const bool is_own;
-  /// Made when the first Copy of this shard is, or its sums are known; not part
-  /// of the value.
-  mutable std::shared_ptr<ViewSource> view_source;
-  /// What the tensor, or the one that it is a view of, asks of calls that use
-  /// it as a parameter; see parameter_use.h.
-  mutable std::shared_ptr<const ParameterUse> use;
-  /// The mesh dim in which gradients of the leaf may stay partial values.
-  mutable std::optional<int64_t> unreduced_dim;
-  /// Set while an asynchronous move fills `local`; see meta_ready().
-  mutable std::shared_ptr<PendingMove> pending;
+
+  /// Returns what has changed, for reading; most tensors never have any.
+  const MetaState& state() const { return state_ ? *state_ : kUnchanged; }
+  /// Returns it for a change, and makes it where there is none.
+  MetaState& change() const;
+  bool has_state() const { return state_ != nullptr; }
+  bool is_pending() const { return state_ && state_->pending; }
+  ViewSource* view_source() const {
+    return state_ ? state_->view_source.get() : nullptr;
+  }
+
+ private:
+  static const MetaState kUnchanged;  // of tensors without any
+  /// Not part of the value. Owned here: views reach it through `base`.
+  mutable std::unique_ptr<MetaState> state_;
 };
 
 inline constexpr c10::DispatchKeySet kShardedKeys(kShardedKey);
@@ -96,7 +115,7 @@ void wait(const ShardedMeta& meta);
 /// moves asynchronously waits here.
 inline const ShardedMeta& meta_ready(const at::Tensor& t) {
   const ShardedMeta& meta = meta_nowait(t);
-  if (meta.pending) {
+  if (meta.is_pending()) {
     wait(meta);
   }
   return meta;

@@ -121,8 +121,8 @@ at::Tensor wrap_view(
       source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   share_version(local, *meta);
   std::shared_ptr<const ParameterUse> use;
-  if (meta->use) [[unlikely]] {
-    use = meta->use;
+  if (meta->has_state()) [[unlikely]] {
+    use = meta->state().use;
   }
   constexpr auto offset = ShardedImpl::storage_offset_of();
   at::Tensor view = make_from_template(
@@ -196,7 +196,7 @@ void share_version(const at::Tensor& local, const ShardedMeta& source) {
 
 void take_use(
     const at::Tensor& view, const std::shared_ptr<const ParameterUse>& use) {
-  meta_nowait(view).use = use;
+  meta_nowait(view).change().use = use;
   add_key(view, kUseKey);
 }
 
@@ -246,7 +246,7 @@ at::Tensor wrap_view(
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   share_version(local, *meta);
-  const std::shared_ptr<const ParameterUse> use = meta->use;
+  const std::shared_ptr<const ParameterUse> use = meta->state().use;
   ViewOf shown;
   shown.copy = copy ? std::move(copy) : meta->copy;
   if (!shown.copy) {

@@ -37,7 +37,9 @@ at::Tensor without_data(const at::Tensor& t) {
   at::Tensor copy =
       wrap_without_data(meta.spec, t.device(), {meta.copy, meta.base});
   copy.unsafeGetTensorImpl()->set_storage_offset(t.storage_offset());
-  meta_ready(copy).view_source = meta.view_source;
+  if (meta.has_state()) {
+    meta_ready(copy).change().view_source = meta.state().view_source;
+  }
   if (t.requires_grad() && t.is_leaf()) {
     copy.set_requires_grad(true);
   } else if (t.requires_grad()) {

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include <tensor/move/prepared_plan.h>
+#include <tensor/state/bounded_cache.h>
+#include <tessera/comm/device_mesh.h>
 #include <tessera/plan/cost.h>
 
 namespace tessera::detail::inline tensor_layer {
@@ -16,15 +18,36 @@ std::shared_ptr<const PreparedPlan> prepared_plan(
     const DTensorSpec& source, const DeviceMesh& mesh,
     const Placements& placements);
 
-/// What a thread keeps to plan moves by.
-struct PlanCache {
-  /// The machine that plans are priced for.
-  MachineModel model;
+/// The plans of a thread, for one machine.
+class PlanCache {
+ public:
+  std::shared_ptr<const PreparedPlan> find_or_prepare(
+      const DTensorSpec& source, const DeviceMesh& mesh,
+      const Placements& placements);
+  size_t size() const { return plans_.size(); }
+  void clear() { plans_.clear(); }
 
-  size_t size() const;
-  void clear();
+ private:
+  // Specs and meshes are compared by address, since specs are interned and the
+  // entry keeps both alive. An equal mesh made anew is a miss, no more.
+  struct Key {
+    const DTensorSpec* source;
+    const MeshShape* mesh;
+    Placements placements;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const;
+  };
+  struct Entry {
+    DeviceMesh mesh;
+    std::shared_ptr<const PreparedPlan> plan;
+  };
 
-  static PlanCache& here();
+  void follow_machine_model();
+
+  BoundedCache<Key, Entry, KeyHash> plans_{1024};
+  std::shared_ptr<const void> model_;  // that the plans were made for
 };
 
 }  // namespace tessera::detail::inline tensor_layer

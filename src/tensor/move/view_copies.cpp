@@ -66,7 +66,7 @@ const ShardedMeta& shown_by(const ShardedMeta& meta) {
 }
 
 std::shared_ptr<ViewSource> view_source_of(const ShardedMeta& meta) {
-  if (!meta.view_source) {
+  if (!meta.state().view_source) {
     std::shared_ptr<uint64_t> writes;
     if (meta.base) {
       writes = view_source_of(*meta.base)->writes;
@@ -75,7 +75,7 @@ std::shared_ptr<ViewSource> view_source_of(const ShardedMeta& meta) {
     } else {
       writes = std::make_shared<uint64_t>(0);
     }
-    meta.view_source = std::make_shared<ViewSource>(ViewSource{
+    meta.change().view_source = std::make_shared<ViewSource>(ViewSource{
         .local = meta.local,
         .spec = meta.spec,
         .writes = std::move(writes),
@@ -83,7 +83,7 @@ std::shared_ptr<ViewSource> view_source_of(const ShardedMeta& meta) {
         .of = meta.copy,
         .base = meta.base});
   }
-  return meta.view_source;
+  return meta.state().view_source;
 }
 
 // How many rows lie before a dim of a tensor, how long they are, how many
@@ -168,7 +168,7 @@ c10::intrusive_ptr<ShardedMeta> root_of(const at::Tensor& t) {
   // The tensor's own meta may be gone; its cell is all that others share.
   auto root = c10::make_intrusive<ShardedMeta>(
       view_source->local, view_source->spec, nullptr, nullptr);
-  root->view_source = view_source;
+  root->change().view_source = view_source;
   return root;
 }
 
@@ -177,7 +177,7 @@ void after_write(const at::Tensor& t) {
   if (meta.copy) {
     return after_write(*meta.copy);
   }
-  if (const auto& view_source = shown_by(meta).view_source) {
+  if (const ViewSource* view_source = shown_by(meta).view_source()) {
     ++*view_source->writes;
   }
 }
@@ -203,7 +203,7 @@ void keep_sums(const at::Tensor& t, int64_t dim, at::Tensor sums) {
 at::Tensor known_sums(const at::Tensor& t, int64_t dim) {
   const ShardedMeta& meta = meta_ready(t);
   const ShardedMeta& root = shown_by(meta);
-  const ViewSource* view_source = meta.copy ? nullptr : root.view_source.get();
+  const ViewSource* view_source = meta.copy ? nullptr : root.view_source();
   if (view_source == nullptr || !view_source->sums ||
       view_source->sums->generation != view_source->generation() ||
       !have_same_rows(root, view_source->sums->dim, meta, dim)) {

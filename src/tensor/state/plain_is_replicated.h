@@ -17,11 +17,4 @@ class PlainIsReplicated {
   static bool by_construction();
 };
 
-/// How many guards live on this thread.
-struct ReplicationDepth {
-  int all = 0;
-  int users = 0;  // those of them that are an ImplicitReplication
-};
-ReplicationDepth& replication_depth();
-
 }  // namespace tessera::detail::inline tensor_layer

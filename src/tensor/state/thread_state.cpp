@@ -10,6 +10,12 @@ namespace tessera::detail::inline tensor_layer {
 
 constinit thread_local ThreadState* ThreadState::mine = nullptr;
 
+std::atomic<uint64_t> state_generation{0};
+
+void forget_all_decisions() {
+  ++state_generation;
+}
+
 namespace {
 thread_local bool is_over = false;
 }  // namespace

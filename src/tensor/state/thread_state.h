@@ -1,9 +1,12 @@
 // What a thread keeps between calls on sharded tensors.
 //
 // The one thread_local pointer that every call reads is here, below all that it
-// leads to: fast/thread_dispatch.h adds what dispatch keeps.
+// leads to: fast/thread_dispatch.h adds what dispatch keeps. Modes that users
+// switch on are elsewhere, since they hold in backward passes on other threads:
+// comm/engine/inherited_modes.h.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,7 +20,14 @@ class OperatorHandle;
 namespace tessera::detail::inline tensor_layer {
 
 class CallObserver;
+class PlanCache;
 struct OpTraits;
+
+/// How many guards of a thread take plain tensors for replicated.
+struct ReplicationDepth {
+  int all = 0;
+  int users = 0;  // those of them that are an ImplicitReplication
+};
 
 class ThreadState {
  public:
@@ -32,12 +42,14 @@ class ThreadState {
   int64_t typed_calls = 0;
   /// Set while calls are noted down instead of run.
   CallObserver* observer = nullptr;
+  ReplicationDepth replication;
   /// Memory of wrappers that were destroyed on this thread: see wrap.h.
   WrapperPools pools;
 
   /// Forgets the decisions about calls.
   virtual void clear_decisions() = 0;
   virtual size_t decision_count() const = 0;
+  virtual PlanCache& plans() = 0;
   /// Returns the traits of an operator, and forgets what is out of date.
   virtual const OpTraits& find_traits(const c10::OperatorHandle& op) = 0;
 
@@ -53,6 +65,12 @@ class ThreadState {
   static ThreadState& make();
   static Owner* make_late_owner();
 };
+
+/// Makes all threads forget the decisions about calls, each before its next.
+void forget_all_decisions();
+/// Grows when all threads must look at what they keep: with the above, and
+/// where an operator is removed.
+extern std::atomic<uint64_t> state_generation;
 
 /// Makes the state of a new thread; defined where all that it keeps is known.
 std::unique_ptr<ThreadState> make_thread_state();

@@ -199,7 +199,7 @@ std::shared_ptr<const ParameterUse> use_in(
     return nullptr;
   }
   const at::Tensor parameter = taken.toTensor();
-  std::shared_ptr<const ParameterUse> use = meta_nowait(parameter).use;
+  std::shared_ptr<const ParameterUse> use = meta_nowait(parameter).state().use;
   if (use && roles.kind == ParameterRoles::Kind::kScale) {
     const at::Tensor input = call.argument(roles.input).toTensor();
     return use->scales && input.dim() > parameter.dim() ? use : nullptr;
@@ -262,21 +262,22 @@ void run_below_use(
 
 void set_parameter_use(
     const at::Tensor& parameter, std::shared_ptr<const ParameterUse> use) {
-  meta_ready(parameter).use = std::move(use);
+  meta_ready(parameter).change().use = std::move(use);
   add_key(parameter, kUseKey);
 }
 
 std::shared_ptr<const ParameterUse> parameter_use(const at::Tensor& parameter) {
-  return meta_nowait(parameter).use;
+  return meta_nowait(parameter).state().use;
 }
 
 void keep_use(const at::Tensor& from, const at::Tensor& to) {
   if (!is_sharded(from) || !is_sharded(to) || from.is_same(to)) {
     return;
   }
-  meta_nowait(to).unreduced_dim = meta_nowait(from).unreduced_dim;
-  if (meta_nowait(from).use) {
-    set_parameter_use(to, meta_nowait(from).use);
+  const MetaState& state = meta_nowait(from).state();
+  meta_nowait(to).change().unreduced_dim = state.unreduced_dim;
+  if (state.use) {
+    set_parameter_use(to, state.use);
   }
 }
 

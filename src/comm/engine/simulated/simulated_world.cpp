@@ -13,6 +13,7 @@
 #include "comm/call/rank_errors.h"
 #include "comm/call/shared_memory_collectives.h"
 #include "comm/engine/guarded_rank.h"
+#include "comm/engine/inherited_modes.h"
 #include "comm/engine/launch.h"
 #include "comm/engine/rank_modes.h"
 #include "comm/engine/simulated/equal_ranks.h"
@@ -178,6 +179,7 @@ void run_simulated_rank(
   std::thread([&] {
     try {
       const at::ThreadLocalStateGuard guard(modes);
+      clear_modes();
       const RankModes rank_modes;
       set_intra_op_threads(intra_op_threads);
       thread_rank() = std::make_shared<SimulatedWorld>(which);

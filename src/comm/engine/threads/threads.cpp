@@ -12,6 +12,7 @@
 #include <c10/util/Exception.h>
 
 #include "comm/engine/guarded_rank.h"
+#include "comm/engine/inherited_modes.h"
 #include "comm/engine/rank_modes.h"
 
 namespace tessera::detail::inline comm_layer {
@@ -104,6 +105,7 @@ struct RankStart {
 void rank_main(const RankStart& start, int64_t rank) {
   try {
     const at::ThreadLocalStateGuard modes(start.modes);
+    clear_modes();
     const RankModes rank_modes;
     set_intra_op_threads(start.intra_op_threads);
     thread_rank() = std::make_shared<ThreadsRank>(start.world, rank);

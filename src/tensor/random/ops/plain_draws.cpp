@@ -2,25 +2,24 @@
 
 #include <utility>
 
+#include <comm/engine/inherited_modes.h>
 #include <tensor/state/dispatch_keys.h>
 
 namespace tessera::detail::inline tensor_layer {
 
-namespace {
-thread_local RandomCounters* current_counters = nullptr;
-}  // namespace
+using CountersPtr = std::shared_ptr<RandomCounters>;
 
-UnshardedRandom::UnshardedRandom(std::shared_ptr<RandomCounters> counters)
-    : counters_(std::move(counters)),
-      outer_(current_counters),
-      include_(kUnshardedRandomKey) {
-  current_counters = counters_.get();
-}
+UnshardedRandom::UnshardedRandom(CountersPtr counters)
+    : outer_(exchange_mode(
+          Mode::kRandomCounters,
+          std::make_shared<const CountersPtr>(std::move(counters)))),
+      include_(kUnshardedRandomKey) {}
 UnshardedRandom::~UnshardedRandom() {
-  current_counters = outer_;
+  exchange_mode(Mode::kRandomCounters, std::move(outer_));
 }
 RandomCounters* UnshardedRandom::current() {
-  return current_counters;
+  const auto* counters = mode_value<CountersPtr>(Mode::kRandomCounters);
+  return counters != nullptr ? counters->get() : nullptr;
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -20,8 +20,7 @@ class UnshardedRandom {
   static RandomCounters* current();
 
  private:
-  std::shared_ptr<RandomCounters> counters_;
-  RandomCounters* outer_;
+  std::shared_ptr<const void> outer_;
   c10::impl::IncludeDispatchKeyGuard include_;
 };
 
