@@ -2,7 +2,7 @@
 # (CMakePresets.json) and by scripts/.
 .DEFAULT_GOAL := help
 .PHONY: help setup build test demo conformance check-long check-pip format tidy keywords install
-.PHONY: clean
+.PHONY: clean fuzz
 PREFIX ?= /usr/local
 
 help:        ## List the targets
@@ -27,6 +27,9 @@ conformance: setup ## Judge all operators by PyTorch's OpInfo; writes docs/refer
 
 check-long: setup ## Sanitizers, clang-tidy, long forms ... (PART='asan tsan', RESUME=1)
 	@scripts/check_long.py $(if $(RESUME),--resume) $(PART)
+
+fuzz: setup  ## Fuzz the readers of checkpoint files, 2 million inputs each
+	@scripts/fuzz_io.sh
 
 check-pip: setup ## Install the Python package into a fresh venv, run README's snippet
 	@python3 -B tests/python/pip_install.py

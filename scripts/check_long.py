@@ -97,6 +97,7 @@ PARTS = {
     "fuzz": Part("fuzzer, sharding texts beside JAX, bugs planted in the planner", [
         build("dev"),
         Step("fuzz", ["scripts/fuzz.sh"]),
+        Step("fuzz io", ["scripts/fuzz_io.sh"]),
         Step("JAX", [*PYTHON, "tests/layout/xla/xla_jax_test.py"]),
         Step("planted bugs", [*PYTHON, "tests/plan/planted_bugs.py"])]),
     "plain-build": Part("each source and each public header compiled by itself", [

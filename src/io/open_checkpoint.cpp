@@ -1,6 +1,6 @@
 #include <io/open_checkpoint.h>
 
-#include <algorithm>
+#include <cerrno>
 
 #include <io/commit/checkpoint_names.h>
 #include <io/commit/publish.h>
@@ -44,18 +44,31 @@ std::unique_ptr<Reader> open_folder(detail::Folder folder) {
 }  // namespace
 
 std::unique_ptr<Reader> open_checkpoint(
-    const std::string& path, FileSystem& files) {
+    const std::string& path, const OpenOptions& options) {
+  FileSystem& files = *options.files;
   const detail::SplitPath split = detail::split_path(path);
-  detail::Folder parent = detail::Folder::open(files, split.parent);
+  const detail::Folder parent = detail::Folder::open(files, split.parent);
   const std::string name = detail::readable_name(parent, split.name);
   if (name != split.name) {
     return open_folder(parent.open_folder(name));
   }
   // What the user names may be a link, unlike what lies inside.
-  if (parent.find(name) == FileStatus::Kind::kFile) {
-    return detail::open_safetensors_file(std::move(parent), name);
+  const auto kind = parent.find(name);
+  if (kind != FileStatus::Kind::kFile) {
+    try {
+      return open_folder(
+          detail::Folder::open(files, path, options.follow_links));
+    } catch (const Error& error) {
+      const bool is_link_to_file = kind == FileStatus::Kind::kOther &&
+                                   error.error_number() == ENOTDIR &&
+                                   error.path() == path;
+      if (!is_link_to_file) {
+        throw;
+      }
+    }
   }
-  return open_folder(detail::Folder::open(files, path));
+  return detail::open_safetensors_file(
+      detail::Folder::open(files, split.parent, true), name);
 }
 
 }  // namespace tessera::io

@@ -126,7 +126,7 @@ inline void save_example(
 /// returns which.
 inline int read_example(
     const std::string& path, io::FileSystem& files = io::system_files()) {
-  const auto reader = io::open_checkpoint(path, files);
+  const auto reader = io::open_checkpoint(path, {.files = &files});
   reader->verify();
   const auto value = [&](const char* name) {
     return reader->read_value(*reader->find(name));

@@ -29,6 +29,7 @@ class CheckLongTest(unittest.TestCase):
         self.fake("scripts/build.sh", BUILD)
         self.fake("scripts/run_tests.py", TESTS)
         self.fake("scripts/fuzz.sh", FUZZ)
+        self.fake("scripts/fuzz_io.sh", "echo 'fuzz: manifest: 9 executions'")
         self.fake("scripts/tidy.py", "echo 'tidy: 3 sources, of which 1 was known to be "
                   "clean, 0 findings, 0:01'")
         self.fake("build/bin/oracle_test", "exit 0")
@@ -69,7 +70,7 @@ class CheckLongTest(unittest.TestCase):
         code, text = self.check_long("fuzz")
         self.assertEqual(code, 0, text)
         self.assertRegex(text, r"\| fuzz +\| passed \| 0\.\d +\| 0\.\d +\| "
-                         r"100 inputs, 6 tests, 25 of 25 bugs found \| 0 +\| found")
+                         r"100 inputs, 9 inputs, 6 tests, 25 of 25 bugs found \| 0 +\| found")
         self.assertIn("check-long: all passed", text)
         log = (self.folder / "build-check-long/fuzz.log").read_text()
         self.assertIn("fuzz: 9 per second", log)
@@ -111,7 +112,7 @@ class CheckLongTest(unittest.TestCase):
         self.assertRegex(text, r"\| fuzz +\| passed .*100 inputs")
         self.write("source.txt", "new\n")
         self.check_long("fuzz", "--resume")
-        self.assertEqual(self.calls(), ["build.sh dev long=", "fuzz.sh  long="])
+        self.assertEqual(self.calls(), ["build.sh dev long=", "fuzz.sh  long=", "fuzz_io.sh  long="])
 
     def test_resuming_goes_on_inside_a_part(self):
         (self.folder / "verdict").write_text("ill")
@@ -145,7 +146,7 @@ class CheckLongTest(unittest.TestCase):
         record = self.last_record()
         self.assertEqual((record["part"], record["result"]), ("fuzz", "passed"))
         self.assertEqual([step["step"] for step in record["steps"]],
-                         ["build", "fuzz", "JAX", "planted bugs"])
+                         ["build", "fuzz", "fuzz io", "JAX", "planted bugs"])
         for step in record["steps"]:
             self.assertGreaterEqual(step["seconds"], step["cpu_seconds"] / 64)
 

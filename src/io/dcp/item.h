@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <io/dcp/stored_zip.h>
+#include <io/dcp/zip_layout.h>
 #include <io/model/dtype.h>
 #include <io/model/value.h>
 

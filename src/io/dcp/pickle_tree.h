@@ -4,11 +4,9 @@
 // a node with the global and the arguments, an object one with its class and
 // state. Whoever knows a name interprets the node; to all others it is opaque.
 //
-// What a file can ask for is bounded by its length: each opcode makes at most
-// three nodes of 32 bytes; reading is a loop, not a recursion; opcodes that are
-// not on the list (pickle_tree.cpp) are refused. Nodes may be shared, so that
-// walking over them could take longer than reading them did: children() and
-// text() count what they give, and refuse more than 64 times the length.
+// Nodes may be shared, so that walking over them could take longer than reading
+// them did: children() and text() count what they give, and refuse more than 64
+// times the length of the pickle.
 #pragma once
 
 #include <cstddef>
@@ -17,46 +15,9 @@
 #include <string_view>
 #include <vector>
 
+#include <io/dcp/pickle_parser.h>
+
 namespace tessera::detail::inline io_layer {
-
-enum class PickleKind : uint8_t {
-  kNone,
-  kBool,
-  kInteger,     // 64 bits
-  kBigInteger,  // more
-  kFloat,
-  kString,
-  kBytes,
-  kTuple,
-  kList,
-  kDict,        // children: keys and values in turn
-  kGlobal,      // children: module, name
-  kCall,        // children: callable, arguments; then what was added to it
-  kObject,      // children: class, arguments; then what was added to it
-  kPersistent,  // child: the id
-};
-
-/// One value. Children are a list of links.
-struct PickleNode {
-  static constexpr uint32_t kNone = UINT32_MAX;
-
-  PickleKind kind = PickleKind::kNone;
-  uint32_t first = kNone;  // of PickleNodes::links
-  uint32_t last = kNone;
-  uint32_t count = 0;
-  uint32_t state = kNone;  // a node
-  int64_t integer = 0;     // or the bits of a double, or begin << 32 | length
-};
-
-struct PickleLink {
-  uint32_t node;
-  uint32_t next;
-};
-
-struct PickleNodes {
-  std::vector<PickleNode> nodes;
-  std::vector<PickleLink> links;
-};
 
 class PickleTree {
  public:

@@ -161,6 +161,16 @@ PickleWriter& PickleWriter::value(const io::Value& value) {
   return *this;
 }
 
+void PickleWriter::write_text(const std::string& text) {
+  if (!base::is_utf8(text) || text.size() > UINT32_MAX) {
+    io::throw_usage(
+        "value",
+        "a string is not UTF-8, or longer than 4 GiB; save it as "
+        "bytes in the format tessera");
+  }
+  string(text);
+}
+
 void PickleWriter::write_nested(const io::Value& value, size_t depth) {
   if (depth > kMostValueDepth) {
     io::throw_usage(
@@ -185,7 +195,7 @@ void PickleWriter::write_nested(const io::Value& value, size_t depth) {
       number(value.as_float());
       return;
     case io::Value::Kind::kString:
-      string(value.as_string());
+      write_text(value.as_string());
       return;
     case io::Value::Kind::kBytes:
       bytes(value.as_bytes());

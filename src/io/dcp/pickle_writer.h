@@ -64,6 +64,7 @@ class PickleWriter {
   void little_endian(uint64_t value, size_t bytes);
   bool recall(const std::string& key);
   void memorize(std::string key);
+  void write_text(const std::string& text);
   void write_nested(const io::Value& value, size_t depth);
 
   std::string text_;

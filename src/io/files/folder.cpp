@@ -65,14 +65,17 @@ SplitPath split_path(const std::string& path) {
       parent_end == path.npos ? "/" : trimmed.substr(0, parent_end + 1), name};
 }
 
-Folder Folder::open(io::FileSystem& files, const std::string& path) {
+Folder Folder::open(
+    io::FileSystem& files, const std::string& path, bool follow_links) {
   const int result = retry_interrupted([&] {
     return files.open_at(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY, 0);
   });
   if (result < 0) {
     io::throw_system_error(path, "open the folder", -result);
   }
-  return Folder(files, result, path);
+  Folder folder(files, result, path);
+  folder.follow_links_ = follow_links;
+  return folder;
 }
 
 std::string Folder::path_of(std::string_view name) const {
@@ -100,16 +103,19 @@ int Folder::open_name(const std::string& name, int flags) const {
   require_plain(name);
   return retry_interrupted([&] {
     return files().open_at(
-        descriptor_.number(), name.c_str(), flags | O_NOFOLLOW, kFileMode);
+        descriptor_.number(), name.c_str(), flags, kFileMode);
   });
 }
 
 File Folder::open_file(const std::string& name) const {
   // Without O_NONBLOCK a pipe of that name would make us wait for ever.
-  const int result = open_name(name, O_RDONLY | O_NONBLOCK);
+  const int result =
+      open_name(name, O_RDONLY | O_NONBLOCK | (follow_links_ ? 0 : O_NOFOLLOW));
   if (result == -ELOOP) {
     io::throw_corrupt(
-        path_of(name), "is a symbolic link; links in a checkpoint are refused");
+        path_of(name),
+        "is a symbolic link; links in a checkpoint are refused: open it with "
+        "follow_links where you trust them, as in the cache of Hugging Face");
   }
   require(result, name, "open");
   File file(files(), result, path_of(name));
@@ -122,13 +128,13 @@ File Folder::open_file(const std::string& name) const {
 }
 
 File Folder::create_file(const std::string& name) const {
-  const int result = open_name(name, O_WRONLY | O_CREAT | O_EXCL);
+  const int result = open_name(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
   require(result, name, "create");
   return File(files(), result, path_of(name));
 }
 
 Folder Folder::open_folder(const std::string& name) const {
-  const int result = open_name(name, O_RDONLY | O_DIRECTORY);
+  const int result = open_name(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
   require(result, name, "open the folder");
   return Folder(files(), result, path_of(name));
 }
@@ -145,7 +151,7 @@ void Folder::create_folder(const std::string& name) const {
 
 std::optional<io::FileStatus::Kind> Folder::find(
     const std::string& name) const {
-  const int result = open_name(name, O_PATH);
+  const int result = open_name(name, O_PATH | O_NOFOLLOW);
   if (result == -ENOENT) {
     return std::nullopt;
   }

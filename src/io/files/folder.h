@@ -27,8 +27,11 @@ SplitPath split_path(const std::string& path);
 
 class Folder {
  public:
-  /// Opens a folder by a path of the user, links in it included.
-  static Folder open(io::FileSystem& files, const std::string& path);
+  /// Opens a folder by a path of the user, links in it included. Files in it
+  /// may be links too where the user says so.
+  static Folder open(
+      io::FileSystem& files, const std::string& path,
+      bool follow_links = false);
 
   const std::string& path() const { return path_; }
   io::FileSystem& files() const { return descriptor_.files(); }
@@ -74,6 +77,7 @@ class Folder {
 
   Descriptor descriptor_;
   std::string path_;
+  bool follow_links_ = false;
 };
 
 }  // namespace tessera::detail::inline io_layer

@@ -4,6 +4,7 @@
 
 #include <io/checksum/crc32.h>
 #include <io/dcp/stored_zip.h>
+#include <io/dcp/zip_layout.h>
 #include <io/files/error.h>
 
 namespace tessera::detail {
