@@ -3,9 +3,12 @@
 // Read in this order: layout (where does each element live), plan (how would we
 // move it), comm (who are the ranks), tensor (make it look like one tensor),
 // parallel (apply it to modules), sharded_tensor (PyTorch's earlier API on the
-// same parts). docs/00_start.md has PyTorch's names beside ours.
+// same parts), checkpoint (keep it in files). docs/00_start.md has PyTorch's
+// names beside ours.
 #pragma once
 
+#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/state_dict.h>
 #include <tessera/comm/comm_log.h>
 #include <tessera/comm/communicator.h>
 #include <tessera/comm/device_mesh.h>

@@ -35,6 +35,7 @@ void bind_comm_log(py::module_& module);
 void bind_indexing(py::module_& module);
 void bind_rules(py::module_& module);
 void bind_visualize(py::module_& module);
+void bind_checkpoint(py::module_& module);
 
 /// A list of placements, one placement, or the notation: "S(0) R".
 struct PlacementsArg {

@@ -56,6 +56,7 @@ PYBIND11_MODULE(_C, module) {
   bind_indexing(module);
   bind_rules(module);
   bind_visualize(module);
+  bind_checkpoint(module);
   module.def(
       "_clear_caches", &tessera::clear_caches,
       pybind11::call_guard<pybind11::gil_scoped_release>());

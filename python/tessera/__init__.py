@@ -21,7 +21,7 @@ if not torch.__version__.startswith(TORCH_SERIES + "."):
         f"{torch.__version__}; build it again: pip install --force-reinstall "
         "--no-deps .")
 
-from . import _C, tensor_methods
+from . import _C, checkpoint, tensor_methods
 from ._C import *  # noqa: F403
 from .modules import check_replicas, distribute_module, distribute_optimizer
 from .torch_dtensor import from_torch, to_torch

@@ -8,6 +8,8 @@ from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 
+from . import checkpoint as checkpoint
+
 _T = TypeVar("_T")
 _Placements = Union[str, "Placement", Sequence["Placement"]]
 _Sizes = Sequence[int]

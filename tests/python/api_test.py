@@ -427,8 +427,8 @@ def test_wrong_arguments_say_what_is_right():
     on_mesh(body, (2,))
 
 
-def stub_names():
-    tree = ast.parse((PACKAGE / "__init__.pyi").read_text())
+def stub_names(file):
+    tree = ast.parse((PACKAGE / file).read_text())
     names = {}
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -436,17 +436,19 @@ def stub_names():
     return names
 
 
-def test_the_stubs_name_what_the_package_has():
-    public = {name for name in stub_names() if not name.startswith("_")}
-    assert public == set(tessera.__all__)
-    for name, nodes in stub_names().items():
+@pytest.mark.parametrize("module, file", [
+    (tessera, "__init__.pyi"), (tessera.checkpoint, "checkpoint.pyi")])
+def test_the_stubs_name_what_the_package_has(module, file):
+    names = stub_names(file)
+    assert {n for n in names if not n.startswith("_")} == set(module.__all__)
+    for name, nodes in names.items():
         if not isinstance(nodes[0], ast.ClassDef):
             continue
         members = {m.name for m in nodes[0].body if isinstance(m, ast.FunctionDef)}
         members |= {m.target.id for m in nodes[0].body if isinstance(m, ast.AnnAssign)}
-        actual = {m for m in vars(getattr(tessera, name)) if not m.startswith("_")}
+        actual = {m for m in vars(getattr(module, name)) if not m.startswith("_")}
         assert {m for m in members if not m.startswith("_")} == actual, name
-        assert members <= set(dir(getattr(tessera, name))), name
+        assert members <= set(dir(getattr(module, name))), name
 
 
 def test_the_package_is_typed():

@@ -22,5 +22,11 @@ def test_the_example_of(name):
     run_examples(name, getattr(tessera, name).__doc__ or "")
 
 
-def test_the_example_of_the_package():
-    run_examples("tessera", tessera.__doc__)
+@pytest.mark.parametrize("name", tessera.checkpoint.__all__)
+def test_the_example_of_checkpoint(name):
+    run_examples(name, getattr(tessera.checkpoint, name).__doc__ or "")
+
+
+@pytest.mark.parametrize("module", [tessera, tessera.checkpoint])
+def test_the_example_of_the_module(module):
+    run_examples(module.__name__, module.__doc__)

@@ -115,6 +115,7 @@ def test_what_needs_a_data_pointer_says_what_to_use(name, placements):
             REFUSED[name](x)
         text = str(caught.value)
         assert "to_local" in text and "full_tensor" in text, text
+        assert "checkpoint::save to save it" in text, text
         # It is as good as before.
         assert (x * 2).sum().item() == 132
 

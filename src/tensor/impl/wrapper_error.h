@@ -10,7 +10,8 @@ inline const std::string& data_pointer_error() {
       "a sharded tensor has no data pointer, since each rank holds only a "
       "part; use tessera::to_local(t) for this rank's part or "
       "tessera::full_tensor(t) for the whole, tessera::print(t) or "
-      "tessera::to_string(t) to print it");
+      "tessera::to_string(t) to print it, tessera::checkpoint::save to save "
+      "it");
   return *text;
 }
 

@@ -110,7 +110,9 @@ TEST(DataPointers, GiveOurText) {
     EXPECT_ERROR(text, (t + 1).mutable_data_ptr());
     std::ostringstream out;
     EXPECT_ERROR(text, out << t);
-    testing::one_at_a_time([&] { EXPECT_ERROR(text, torch::save(t, out)); });
+    testing::one_at_a_time([&] {
+      EXPECT_ERROR("tessera::checkpoint::save", torch::save(t, out));
+    });
     auto copy = counting({4});
     make_dtensor_(copy, mesh_of({2}), {Replicate()});
     EXPECT_ERROR(text, copy.data_ptr());
@@ -195,7 +197,8 @@ TEST(Modules, CloneAndConvertWithTheirShards) {
     EXPECT_TRUE(close(net->linear->weight, weight.to(at::kFloat), 1e-6));
     std::ostringstream out;
     testing::one_at_a_time([&] {
-      EXPECT_ERROR("use tessera::to_local(t)", torch::save(net, out));
+      EXPECT_ERROR(
+          "tessera::checkpoint::save to save it", torch::save(net, out));
     });
   });
 }

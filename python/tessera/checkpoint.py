@@ -1,0 +1,283 @@
+"""Checkpoints: state of any layout in files, and back into any other.
+
+A state is a dict of tensors, numbers, texts, bytes, None, and of lists and dicts of
+them. Every rank of the world calls save() and load() with the same names.
+
+>>> import tempfile
+>>> path = tempfile.mkdtemp() + "/step_100"
+>>> w = tessera.distribute_tensor(torch.arange(6.0), mesh, "S(0)")
+>>> tessera.checkpoint.save({"w": w, "step": 100}, path)
+>>> state = {"w": tessera.zeros([6], mesh, "R"), "step": 0}
+>>> tessera.checkpoint.load(state, path)
+>>> state["step"], state["w"].sum().item()
+(100, 15.0)
+"""
+import builtins
+import json
+import os
+import re
+from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+
+import torch
+from torch import nn
+
+from . import _C
+
+Entry = _C._checkpoint.Entry
+Path = Union[str, os.PathLike]
+
+__all__ = ["Entry", "latest", "list", "load", "random_state_dict", "save",
+           "save_step", "state_dict", "verify"]
+
+
+def save(state: dict, path: Path, format: str = "tessera",
+         overwrite: bool = False) -> None:
+    """Writes a checkpoint, as "tessera", "dcp" or "safetensors".
+
+    What is wrong on one rank is raised on all, and the path stays as it was; a
+    checkpoint that is there is replaced with `overwrite` only, once the new one is
+    complete.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/a"
+    >>> tessera.checkpoint.save({"step": 7, "rates": [0.1, 0.2]}, path, format="dcp")
+    """
+    _C._checkpoint.save(state, os.fspath(path), format, overwrite)
+
+
+def save_step(state: dict, folder: Path, step: int, keep: int = 0,
+              format: str = "tessera", overwrite: bool = False) -> str:
+    """Saves to FOLDER/step_000000000100, makes it the latest, and removes all but the
+    newest `keep` (0: removes none). Returns the path.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> path = tessera.checkpoint.save_step({"n": 1}, folder, 100, keep=3)
+    >>> tessera.checkpoint.latest(folder) == path
+    True
+    """
+    return _C._checkpoint.save_step(state, os.fspath(folder), step, keep, format,
+                                    overwrite)
+
+
+def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = False,
+         only: Sequence[str] = ()) -> None:
+    """Reads a checkpoint of any format: into the tensors of a dict, whatever their
+    layout, and its numbers and texts into the dict.
+
+    Names that one of the two lacks are an error unless strict=False, other dtypes
+    unless convert_dtype=True. `only` names what is loaded, `*` for any text.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/a"
+    >>> tessera.checkpoint.save({"model": {"w": torch.ones(2)}, "step": 7}, path)
+    >>> state = {"model": {"w": torch.zeros(2)}, "step": 0}
+    >>> tessera.checkpoint.load(state, path, only=["model.*"])
+    >>> state
+    {'model': {'w': tensor([1., 1.])}, 'step': 0}
+    """
+    globs = [only] if isinstance(only, str) else builtins.list(only)
+    linked = builtins.list(_find_linked(state))
+    entries = _asked_for(path, globs) if linked else {}
+    for prefix, part in linked:
+        part.prepare(prefix, entries)
+    _C._checkpoint.load(state, os.fspath(path), strict, convert_dtype, globs)
+    for prefix, part in linked:
+        part.receive(prefix, entries)
+
+
+def list(path: Path) -> "builtins.list[Entry]":
+    """Returns what a checkpoint holds. Not collective.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/a"
+    >>> tessera.checkpoint.save({"w": torch.ones(3), "step": 7}, path)
+    >>> [(e.name, e.shape, e.value) for e in tessera.checkpoint.list(path)]
+    [('step', [], '7'), ('w', [3], '')]
+    """
+    return _C._checkpoint.list(os.fspath(path))
+
+
+def verify(path: Path) -> "builtins.list[str]":
+    """Reads all of a checkpoint and raises at the first thing that is damaged; returns
+    what has no checksums to be checked by. Not collective.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/a"
+    >>> tessera.checkpoint.save({"w": torch.ones(3)}, path)
+    >>> tessera.checkpoint.verify(path)
+    []
+    """
+    return _C._checkpoint.verify(os.fspath(path))
+
+
+def latest(folder: Path) -> Optional[str]:
+    """Returns the path of the latest checkpoint of save_step(), or None.
+
+    >>> import tempfile
+    >>> tessera.checkpoint.latest(tempfile.mkdtemp())
+    """
+    return _C._checkpoint.latest(os.fspath(folder))
+
+
+def state_dict(module: nn.Module,
+               optimizer: Optional[torch.optim.Optimizer] = None) -> dict:
+    """Returns the state of a module by name; with an optimizer
+    {"model": ..., "optimizer": {"state": {name: ...}, "param_groups": [...]}}, where
+    parameters have their names in the module, as PyTorch's get_optimizer_state_dict
+    has it.
+
+    What load() reads into it reaches both. State that a new optimizer does not have
+    yet is made by load(), sharded as its parameter.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/a"
+    >>> net = torch.nn.Linear(2, 2)
+    >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> tessera.checkpoint.save(tessera.checkpoint.state_dict(net, optimizer), path)
+    >>> optimizer.param_groups[0]["lr"] = 5.0
+    >>> tessera.checkpoint.load(tessera.checkpoint.state_dict(net, optimizer), path)
+    >>> optimizer.param_groups[0]["lr"]
+    0.1
+    """
+    model = dict(module.state_dict())
+    extra = [name for name in model if name.split(".")[-1] == "_extra_state"]
+    if extra:
+        raise NotImplementedError(
+            f"checkpoint.state_dict: {extra[0]!r} comes from get_extra_state(), which "
+            "load() cannot give back; put it into the dict by yourself")
+    if optimizer is None:
+        return model
+    return {"model": model, "optimizer": _OptimizerState(module, optimizer)}
+
+
+def random_state_dict() -> dict:
+    """Returns this rank's random state, which load() sets: the program draws on as if
+    it had not stopped.
+
+    >>> sorted(tessera.checkpoint.random_state_dict())
+    ['operations', 'seed', 'streams']
+    """
+    return _RandomState()
+
+
+class _Linked(dict):
+    """A dict that stands for an object, which load() fills too. `entries` are those of
+    the checkpoint that are loaded, by name; `prefix` begins the names of the dict."""
+
+    def prepare(self, prefix: str, entries: Mapping[str, Entry]) -> None:
+        """Adds what the checkpoint has and the object has not yet."""
+
+    def receive(self, prefix: str, entries: Mapping[str, Entry]) -> None:
+        """Gives the object what was read."""
+        raise NotImplementedError
+
+
+class _RandomState(_Linked):
+    def __init__(self) -> None:
+        state = _C.random_state()
+        super().__init__(
+            seed=_signed(state.seed), operations=_signed(state.operations),
+            streams=[[name, _signed(n)] for name, n in sorted(state.streams.items())])
+
+    def receive(self, prefix: str, entries: Mapping[str, Entry]) -> None:
+        if any(prefix + name in entries for name in self):
+            _C.set_random_state(_C.RandomState(
+                seed=self["seed"] % 2**64, operations=self["operations"] % 2**64,
+                streams={name: n % 2**64 for name, n in self["streams"]}))
+
+
+class _OptimizerState(_Linked):
+    def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise NotImplementedError(
+                "checkpoint.state_dict: the state of LBFGS has no fixed shape")
+        names = {parameter: name for name, parameter in module.named_parameters()}
+        groups = []
+        for i, group in enumerate(optimizer.param_groups):
+            for j, parameter in enumerate(group["params"]):
+                if parameter not in names:
+                    raise ValueError(
+                        f"checkpoint.state_dict: parameter {j} of group {i} of the "
+                        "optimizer is no parameter of the module; names come from the "
+                        "module, so pass the one that holds all of them")
+            groups.append({**group, "params": [names[p] for p in group["params"]]})
+        self._optimizer = optimizer
+        self._parameters = {names[p]: (p, group) for group in optimizer.param_groups
+                            for p in group["params"]}
+        super().__init__(state={}, param_groups=groups)
+        self._read_state()
+
+    def _read_state(self) -> None:
+        for name, (parameter, _) in self._parameters.items():
+            if self._optimizer.state.get(parameter):
+                self["state"][name] = dict(self._optimizer.state[parameter])
+
+    def prepare(self, prefix: str, entries: Mapping[str, Entry]) -> None:
+        self._read_state()
+        start = prefix + "state."
+        for full_name, entry in entries.items():
+            if not full_name.startswith(start):
+                continue
+            name, _, field = full_name[len(start):].rpartition(".")
+            if name in self._parameters:
+                fields = self["state"].setdefault(name, {})
+                if field not in fields:
+                    fields[field] = _make_field(field, entry, *self._parameters[name])
+        for i, group in enumerate(self["param_groups"]):
+            entry = entries.get(f"{prefix}param_groups.{i}.params")
+            if entry and set(json.loads(entry.value)) != set(group["params"]):
+                raise ValueError(
+                    f"checkpoint.load: group {i} of the optimizer has the parameters "
+                    f"{group['params']}, and the checkpoint {entry.value}; make the "
+                    "groups as they were, or name what to load with `only`")
+
+    def receive(self, prefix: str, entries: Mapping[str, Entry]) -> None:
+        for name, fields in self["state"].items():
+            for field, value in fields.items():
+                if f"{prefix}state.{name}.{field}" in entries:
+                    self._optimizer.state[self._parameters[name][0]][field] = value
+        for i, group in enumerate(self._optimizer.param_groups):
+            for option, value in self["param_groups"][i].items():
+                if (option != "params"
+                        and f"{prefix}param_groups.{i}.{option}" in entries):
+                    group[option] = value
+
+
+def _make_field(field: str, entry: Entry, parameter: torch.Tensor,
+                group: dict) -> Optional[torch.Tensor]:
+    """Returns memory for state of a parameter: like it where the shapes are equal."""
+    if entry.dtype is None:
+        return None  # a value, which takes its place
+    if field != "step" and tuple(entry.shape) == tuple(parameter.shape):
+        return torch.zeros_like(parameter, dtype=entry.dtype, requires_grad=False,
+                                memory_format=torch.preserve_format)
+    on_device = group.get("capturable") or group.get("fused")
+    return torch.zeros(entry.shape, dtype=entry.dtype,
+                       device=parameter.device if on_device else "cpu")
+
+
+def _find_linked(state: Any, prefix: str = "") -> Iterator[tuple[str, _Linked]]:
+    if isinstance(state, _Linked):
+        yield prefix, state
+    elif isinstance(state, dict):
+        for name, value in state.items():
+            yield from _find_linked(value, f"{prefix}{name}.")
+    elif isinstance(state, (builtins.list, tuple)):
+        for i, value in enumerate(state):
+            yield from _find_linked(value, f"{prefix}{i}.")
+
+
+def _asked_for(path: Path, globs: Sequence[str]) -> "dict[str, Entry]":
+    try:
+        entries = list(path)
+    except Exception:  # load() finds it too, and tells all ranks
+        return {}
+    patterns = [re.compile(".*".join(map(re.escape, glob.split("*"))), re.DOTALL)
+                for glob in globs]
+    return {entry.name: entry for entry in entries
+            if not globs or any(p.fullmatch(entry.name) for p in patterns)}
+
+
+def _signed(bits: int) -> int:
+    return bits - 2**64 if bits >= 2**63 else bits
