@@ -2,10 +2,10 @@
 //
 // Note [Executables of the command]
 // `tessera` needs no LibTorch, whose loading takes 0.2 s and can fail: show,
-// plan and run start at once, and doctor can tell what is wrong. A command that
-// needs LibTorch lives in a second executable beside it, and `tessera NAME`
-// becomes that one by exec, so that options, output, signals and exit codes are
-// its own. All executables share main.cpp.
+// plan, ckpt and run start at once, and doctor can tell what is wrong. A
+// command that needs LibTorch lives in a second executable beside it, and
+// `tessera NAME` becomes that one by exec, so that options, output, signals and
+// exit codes are its own. All executables share main.cpp.
 //
 // A command is a row of kCommands and a source with a Command of that name. A
 // Command without a row is for other commands to call in its executable, and
@@ -46,6 +46,8 @@ inline constexpr std::array kCommands = {
     CommandRow{
         "ops", "List how each operator runs on sharded tensors",
         "tessera-torch"},
+    CommandRow{
+        "ckpt", "List, verify, convert, reshard and compare checkpoints"},
     CommandRow{"run", "Run a program on N ranks: run -n N -- PROGRAM [ARGS]"},
     CommandRow{"doctor", "Check LibTorch, engines and devices on this machine"},
     CommandRow{

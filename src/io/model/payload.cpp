@@ -173,7 +173,6 @@ void copy_part(
       reader, plan_dims(payload, part, element_bytes, target),
       source * static_cast<uint64_t>(element_bytes),
       static_cast<char*>(target.data), element_bytes);
-  payload.finish();
 }
 
 void verify_payload(Payload& payload) {

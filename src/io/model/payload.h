@@ -53,7 +53,8 @@ class Payload {
   uint64_t window_;
 };
 
-/// Copies the elements of `part`, which lies in the chunk's box, to `target`.
+/// Copies the elements of `part`, which lies in the chunk's box, to `target`;
+/// finish() of the payload is the caller's.
 void copy_part(
     Payload& payload, const io::Box& chunk, const io::Box& part,
     int64_t element_bytes, const io::Target& target);

@@ -3,6 +3,7 @@
 #include <base/escape.h>
 #include <io/files/error.h>
 #include <io/model/check_entry.h>
+#include <io/model/tensor_reader.h>
 
 namespace tessera::io {
 
@@ -45,27 +46,9 @@ const Entry* Reader::find(std::string_view name) const {
 
 void Reader::read(
     const Entry& tensor, const Box& box, const Target& target) const {
-  if (!tensor.is_tensor()) {
-    throw_usage(path_, "'" + base::escape(tensor.name) + "' is no tensor");
-  }
-  detail::check_box(path_, tensor.name, box, tensor.shape);
-  const std::vector<int64_t> strides =
-      target.strides.empty() ? detail::row_major_strides(box.sizes)
-                             : target.strides;
-  for (size_t i = 0; i < tensor.chunks.size(); ++i) {
-    const auto part = intersect(tensor.chunks[i].box, box);
-    if (!part || element_count(part->sizes) == 0) {
-      continue;
-    }
-    int64_t first = 0;
-    for (size_t d = 0; d < box.sizes.size(); ++d) {
-      first += (part->offsets[d] - box.offsets[d]) * strides[d];
-    }
-    read_chunk(
-        tensor, i, *part,
-        {static_cast<char*>(target.data) + first * element_bytes(*tensor.dtype),
-         strides});
-  }
+  TensorReader parts(*this, tensor);
+  parts.read(box, target);
+  parts.finish();
 }
 
 void Reader::read_chunk(
@@ -83,6 +66,7 @@ void Reader::read_chunk(
   }
   const auto payload = open_payload(tensor, chunk);
   copy_part(*payload, box, part, element_bytes(*tensor.dtype), target);
+  payload->finish();
 }
 
 Value Reader::read_value(const Entry& entry) const {
@@ -92,14 +76,18 @@ Value Reader::read_value(const Entry& entry) const {
   return entry.value != nullptr ? *entry.value : load_value(entry);
 }
 
+void Reader::verify(const Entry& entry) const {
+  if (!entry.is_tensor()) {
+    read_value(entry);
+  }
+  for (size_t i = 0; i < entry.chunks.size(); ++i) {
+    verify_payload(*open_payload(entry, i));
+  }
+}
+
 void Reader::verify() const {
   for (const Entry& entry : entries()) {
-    if (!entry.is_tensor()) {
-      read_value(entry);
-    }
-    for (size_t i = 0; i < entry.chunks.size(); ++i) {
-      verify_payload(*open_payload(entry, i));
-    }
+    verify(entry);
   }
   verify_files();
 }

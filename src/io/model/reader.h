@@ -41,7 +41,7 @@ class Reader {
 
   /// Reads the elements of a box of a tensor, from as many chunks as hold some
   /// of it. Only bytes of the windows that it touches are read, but for DCP,
-  /// whose checksums speak for whole chunks.
+  /// whose checksums speak for whole chunks; see TensorReader for many boxes.
   void read(const Entry& tensor, const Box& box, const Target& target) const;
   /// Reads a part of one chunk; `part` lies inside the chunk's box, in indices
   /// of the tensor.
@@ -53,16 +53,19 @@ class Reader {
   /// Reads everything, for its checksums and rules; throws at the first thing
   /// that is wrong.
   void verify() const;
+  /// The parts of that: one entry, and what lies between the chunks.
+  void verify(const Entry& entry) const;
+  virtual void verify_files() const {}
+
+  /// Opens the bytes of a chunk, for TensorReader.
+  virtual std::unique_ptr<detail::Payload> open_payload(
+      const Entry& tensor, size_t chunk) const = 0;
 
  protected:
   Reader(Format format, std::string path, Contents contents);
 
  private:
-  virtual std::unique_ptr<detail::Payload> open_payload(
-      const Entry& tensor, size_t chunk) const = 0;
   virtual Value load_value(const Entry& entry) const = 0;
-  /// Checks what lies between the chunks.
-  virtual void verify_files() const {}
 
   Format format_;
   std::string path_;

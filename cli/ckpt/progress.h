@@ -1,0 +1,42 @@
+// How far a long command is, on standard error.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "cli/text/terminal.h"
+
+namespace tessera::cli {
+
+/// A terminal has one line that is drawn again; other outputs get a line for
+/// every tenth, and only where --progress asks for it.
+class Progress {
+ public:
+  /// `title` is what is done: "converting".
+  Progress(std::string title, uint64_t total, bool is_asked_for);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// Says that so many more bytes are done.
+  void advance(uint64_t bytes);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string line() const;
+  void draw_on_terminal();
+  void draw_tenths();
+
+  std::string title_;
+  uint64_t total_;
+  uint64_t done_ = 0;
+  bool is_shown_;
+  Terminal terminal_;
+  Clock::time_point begin_;
+  Clock::time_point drawn_;
+  uint64_t tenths_ = 0;
+};
+
+}  // namespace tessera::cli
