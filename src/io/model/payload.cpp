@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <base/escape.h>
+#include <io/files/error.h>
+#include <io/model/check_entry.h>
 
 namespace tessera::detail::inline io_layer {
 
@@ -182,6 +185,32 @@ void verify_payload(Payload& payload) {
     payload.read_window(i, bytes.data());
   }
   payload.finish();
+}
+
+std::vector<Overlap> overlaps_of(
+    const std::string& path, const io::Entry& tensor, const io::Box& box,
+    const io::Target& target) {
+  if (!tensor.is_tensor()) {
+    io::throw_usage(path, "'" + base::escape(tensor.name) + "' is no tensor");
+  }
+  check_box(path, tensor.name, box, tensor.shape);
+  const std::vector<int64_t> strides =
+      target.strides.empty() ? row_major_strides(box.sizes) : target.strides;
+  std::vector<Overlap> overlaps;
+  for (size_t i = 0; i < tensor.chunks.size(); ++i) {
+    const auto part = intersect(tensor.chunks[i].box, box);
+    if (!part || io::element_count(part->sizes) == 0) {
+      continue;
+    }
+    int64_t first = 0;
+    for (size_t d = 0; d < box.sizes.size(); ++d) {
+      first += (part->offsets[d] - box.offsets[d]) * strides[d];
+    }
+    first *= io::element_bytes(*tensor.dtype);
+    overlaps.push_back(
+        {i, *part, {static_cast<char*>(target.data) + first, strides}});
+  }
+  return overlaps;
 }
 
 }  // namespace tessera::detail::inline io_layer

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <io/model/entry.h>
@@ -67,5 +68,22 @@ bool fits_payload(
 
 /// Reads all windows for their checksums.
 void verify_payload(Payload& payload);
+
+/// What a chunk has of a box: the part of the tensor, and its place in the
+/// memory that the box is read into.
+struct Overlap {
+  size_t chunk;
+  io::Box part;
+  io::Target target;
+};
+
+/// Returns the overlaps of a box with the chunks of a tensor, in the order of
+/// the chunks; none of them is empty. Throws where the entry is no tensor or
+/// the box does not lie in it; `path` is what the error names. Example: of a
+/// tensor of 4 rows in chunks of 2, the box of rows 1 and 2 overlaps both, with
+/// a row each.
+std::vector<Overlap> overlaps_of(
+    const std::string& path, const io::Entry& tensor, const io::Box& box,
+    const io::Target& target);
 
 }  // namespace tessera::detail::inline io_layer

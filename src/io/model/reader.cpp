@@ -3,7 +3,6 @@
 #include <base/escape.h>
 #include <io/files/error.h>
 #include <io/model/check_entry.h>
-#include <io/model/tensor_reader.h>
 
 namespace tessera::io {
 
@@ -46,9 +45,10 @@ const Entry* Reader::find(std::string_view name) const {
 
 void Reader::read(
     const Entry& tensor, const Box& box, const Target& target) const {
-  TensorReader parts(*this, tensor);
-  parts.read(box, target);
-  parts.finish();
+  for (const detail::Overlap& overlap :
+       detail::overlaps_of(path_, tensor, box, target)) {
+    read_chunk(tensor, overlap.chunk, overlap.part, overlap.target);
+  }
 }
 
 void Reader::read_chunk(

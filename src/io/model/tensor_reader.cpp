@@ -4,7 +4,6 @@
 
 #include <base/escape.h>
 #include <io/files/error.h>
-#include <io/model/check_entry.h>
 
 namespace tessera::io {
 
@@ -17,23 +16,11 @@ TensorReader::TensorReader(const Reader& reader, const Entry& tensor)
 }
 
 void TensorReader::read(const Box& box, const Target& target) {
-  detail::check_box(reader_.path(), tensor_.name, box, tensor_.shape);
-  const std::vector<int64_t> strides =
-      target.strides.empty() ? detail::row_major_strides(box.sizes)
-                             : target.strides;
-  const int64_t item = element_bytes(*tensor_.dtype);
-  for (size_t i = 0; i < tensor_.chunks.size(); ++i) {
-    const auto part = intersect(tensor_.chunks[i].box, box);
-    if (!part || element_count(part->sizes) == 0) {
-      continue;
-    }
-    int64_t first = 0;
-    for (size_t d = 0; d < box.sizes.size(); ++d) {
-      first += (part->offsets[d] - box.offsets[d]) * strides[d];
-    }
+  for (const detail::Overlap& overlap :
+       detail::overlaps_of(reader_.path(), tensor_, box, target)) {
     copy_part(
-        open(i), tensor_.chunks[i].box, *part, item,
-        {static_cast<char*>(target.data) + first * item, strides});
+        open(overlap.chunk), tensor_.chunks[overlap.chunk].box, overlap.part,
+        element_bytes(*tensor_.dtype), overlap.target);
   }
 }
 
