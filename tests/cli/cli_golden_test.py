@@ -138,6 +138,7 @@ class HelpTest(unittest.TestCase):
                              "--json", "--ascii", "--table"]),
             ("ops --help", ["NAME", "--form", "--json", "--rules"]),
             ("run --help", ["-n", "--engine", "--no-prefix", "PROGRAM", "127"]),
+            ("ckpt --help", ["ls", "verify", "convert", "reshard", "diff"]),
             ("doctor --help", ["--json"]),
             ("demo --help", ["--ranks", "--mesh", "--engine", "--steps", "--dtype",
                              "--json"]),
@@ -156,7 +157,8 @@ class HelpTest(unittest.TestCase):
         listed = tessera("--help").stdout.split("Subcommands:\n")[1]
         rows = [line.strip().split(None, 1) for line in listed.strip().splitlines()]
         self.assertEqual([name for name, _ in rows],
-                         ["show", "plan", "ops", "run", "doctor", "demo", "bench"])
+                         ["show", "plan", "ops", "ckpt", "run", "doctor", "demo",
+                          "bench"])
         for name, title in rows:
             with self.subTest(name):
                 done = tessera(name, "--help")

@@ -56,27 +56,27 @@ void for_each_part(
   if (element_count(box.sizes) == 0) {
     return;
   }
-  // Dims behind `cut` are whole in a part, those before it have one index.
-  size_t cut = box.sizes.size();
+  // Dims behind `split` are whole in a part, those before it have one index.
+  size_t split = box.sizes.size();
   int64_t inner = element_bytes(dtype);
-  while (cut > 0 && inner * box.sizes[cut - 1] <= bytes) {
-    inner *= box.sizes[--cut];
+  while (split > 0 && inner * box.sizes[split - 1] <= bytes) {
+    inner *= box.sizes[--split];
   }
   Box part = box;
-  if (cut == 0) {
+  if (split == 0) {
     use(part);
     return;
   }
-  std::fill_n(part.sizes.begin(), --cut, 1);
+  std::fill_n(part.sizes.begin(), --split, 1);
   const int64_t most = std::max<int64_t>(bytes / inner, 1);
   for (;;) {
-    const int64_t end = box.offsets[cut] + box.sizes[cut];
-    for (int64_t at = box.offsets[cut]; at < end; at += most) {
-      part.offsets[cut] = at;
-      part.sizes[cut] = std::min(most, end - at);
+    const int64_t end = box.offsets[split] + box.sizes[split];
+    for (int64_t at = box.offsets[split]; at < end; at += most) {
+      part.offsets[split] = at;
+      part.sizes[split] = std::min(most, end - at);
       use(part);
     }
-    size_t d = cut;
+    size_t d = split;
     while (d > 0 &&
            ++part.offsets[d - 1] == box.offsets[d - 1] + box.sizes[d - 1]) {
       part.offsets[d - 1] = box.offsets[d - 1];

@@ -11,6 +11,7 @@
 #include <io/model/check_entry.h>
 #include <io/model/payload.h>
 #include <io/model/reader.h>
+#include <io/model/tensor_reader.h>
 #include <io/model/value_json.h>
 
 namespace tessera::detail {
@@ -190,6 +191,33 @@ TEST(CopyPartTest, AgreesWithALoopOverIndices) {
     copy_part(payload, chunk, part, 4, {out.data(), strides});
     ASSERT_EQ(out, expected) << print(chunk) << " part " << print(part);
   }
+}
+
+TEST(ForEachPartTest, PartsAreSmallAndInRowMajorOrder) {
+  const io::Box box{{1, 2, 3}, {3, 4, 5}};
+  for (const int64_t bytes : {1, 4, 8, 20, 36, 80, 100, 240, 1000}) {
+    std::vector<std::vector<int64_t>> seen;
+    io::for_each_part(box, io::Dtype::kInt32, bytes, [&](const io::Box& part) {
+      const int64_t count = *io::element_count(part.sizes);
+      EXPECT_LE(count * 4, std::max<int64_t>(bytes, 4)) << print(part);
+      for (int64_t n = 0; n < count; ++n) {
+        const int64_t rows = part.sizes[1], columns = part.sizes[2];
+        seen.push_back(
+            {part.offsets[0] + n / (rows * columns),
+             part.offsets[1] + n / columns % rows,
+             part.offsets[2] + n % columns});
+      }
+    });
+    EXPECT_EQ(seen.size(), 60u) << bytes;
+    EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end())) << bytes;
+    EXPECT_EQ(seen.front(), box.offsets);
+  }
+  int calls = 0;
+  io::for_each_part(
+      {{0}, {0}}, io::Dtype::kInt32, 8, [&](const io::Box&) { ++calls; });
+  EXPECT_EQ(calls, 0);
+  io::for_each_part({}, io::Dtype::kInt32, 1, [&](const io::Box&) { ++calls; });
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(FitsPayloadTest, RefusesStridesThatLeaveThePayload) {
