@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+
 #include <base/escape.h>
 #include <io/files/error.h>
 #include <io/model/check_entry.h>
