@@ -64,7 +64,6 @@ PARTS = "a public header of one subject; a source for each of its parts"
 # header: (the sources that may define what it declares, why)
 ELSEWHERE = {
     "src/rules/all_rules.h": ("src/rules/families/*", FAMILY),
-    "src/tensor/decompositions/table.h": ("src/tensor/decompositions/*/*", FAMILY),
     "src/tensor/random/ops/table.h": ("src/tensor/random/ops/*_ops.cpp", FAMILY),
     "src/sharded_tensor/ops/builtin_ops.h": ("src/sharded_tensor/ops/*", FAMILY),
     "include/tessera/sharded_tensor/ops.h": ("src/sharded_tensor/ops/*", FAMILY),
@@ -75,8 +74,8 @@ ELSEWHERE = {
     "src/tensor/state/late_operators.h":
         ("src/tensor/dispatch/registration.cpp", HOOK),
     "src/tensor/state/thread_state.h": ("src/tensor/fast/thread_dispatch.cpp", HOOK),
-    "src/tensor/call/op_traits.h": ("src/tensor/dispatch/operator_tables.cpp", HOOK),
-    "src/tensor/call/local_kernel.h": ("src/tensor/run/local_kernels.cpp", HOOK),
+    "src/tensor/call/op_registry.h":
+        ("src/tensor/dispatch/operator_tables.cpp", HOOK),
 
     "include/tessera/checkpoint/checkpoint.h": ("src/checkpoint/*", PARTS),
     "include/tessera/checkpoint/state_dict.h":

@@ -95,7 +95,7 @@ class Decider {
 
   DecisionPtr take() {
     const FoundRule& found = traits_.rule;
-    if (traits_.decomposition != nullptr && is_decomposed()) {
+    if (traits_.decomposition && is_decomposed()) {
       decision_->strategy = Strategy::kDecomposed;
       decision_->reason = "a dim that it works along is cut";
       decision_->operands.clear();  // it moves what it needs by itself

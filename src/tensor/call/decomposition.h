@@ -6,16 +6,12 @@
 // logged and explained by itself.
 #pragma once
 
-#include <string_view>
-
 #include <rules/rule_entry.h>
 #include <tensor/call/op_call.h>
 
 namespace tessera::detail::inline tensor_layer {
 
 struct Decomposition {
-  /// "aten::_softmax"; the full name, with overload.
-  std::string_view op;
   /// Tells whether to take it for a call; every rank must say the same.
   bool (*applies)(const RuleCall&);
   /// Takes the arguments off the stack and leaves the results; runs below

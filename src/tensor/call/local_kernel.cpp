@@ -18,6 +18,10 @@ bool has_dim_split_to_one(
 
 }  // namespace
 
+LocalKernel local_kernel(RunBy by) {
+  return op_registry().local_kernels[static_cast<size_t>(by)];
+}
+
 LocalKernel local_view_kernel(
     const Rule& rule, const Layout& operand,
     const std::vector<int64_t>& coordinate) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <rules/rule_entry.h>
-#include <tensor/call/op_call.h>
+#include <tensor/call/op_registry.h>
 #include <tessera/layout/layout.h>
 
 namespace tessera::detail::inline tensor_layer {
@@ -23,14 +23,11 @@ struct LocalKernelCall {
   const std::vector<int64_t>& coordinate;
 };
 
-/// Takes the arguments off the stack and leaves the results.
-using LocalKernel = void (*)(const LocalKernelCall&);
-
 /// Leaves a result for a kernel, in the out tensor where the call has one.
 void finish_local(const OpCall& call, const at::Tensor& result);
 
 /// Returns the kernel that runs a rank's part; nullptr for the operator itself.
-/// Defined where the kernels are: see run/local_kernels.cpp.
+/// The registry has them, and run/local_kernels.cpp adds them.
 LocalKernel local_kernel(RunBy by);
 
 /// Returns the kernel that shows a view of the shard at `coordinate` of a

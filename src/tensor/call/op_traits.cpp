@@ -34,26 +34,8 @@ bool returns_tensors(const c10::FunctionSchema& schema) {
   return true;
 }
 
-// Kernels of batch norms write their running statistics, and say so nowhere.
-bool is_unsaid_write(std::string_view name, const std::string& argument) {
-  return (argument == "running_mean" || argument == "running_var") &&
-         (name == "aten::native_batch_norm" ||
-          name == "aten::cudnn_batch_norm" ||
-          name == "aten::miopen_batch_norm" ||
-          name == "aten::batch_norm_gather_stats" ||
-          name == "aten::batch_norm_gather_stats_with_counts");
-}
-
-bool reads_values(
-    const c10::FunctionSchema& schema, std::string_view argument) {
-  const std::string& name = schema.name();
-  return (name == "aten::tensor_split" &&
-          argument == "tensor_indices_or_sections") ||
-         (name == "aten::ctc_loss" &&
-          (argument == "input_lengths" || argument == "target_lengths")) ||
-         ((name == "aten::_pad_packed_sequence" ||
-           schema.overload_name() == "data") &&
-          argument == "batch_sizes");
+bool has(const std::vector<std::string_view>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 ArgumentTraits::Kind kind_of(const c10::TypePtr& type) {
@@ -73,17 +55,17 @@ ArgumentTraits::Kind kind_of(const c10::TypePtr& type) {
 }
 
 std::vector<ArgumentTraits> argument_traits(
-    const c10::FunctionSchema& schema, bool is_view) {
+    const c10::FunctionSchema& schema, const OpTraits& op) {
   std::vector<ArgumentTraits> traits;
   for (const c10::Argument& argument : schema.arguments()) {
     const auto* alias = argument.alias_info();
     ArgumentTraits one;
     one.kind = kind_of(argument.type());
     one.written = (alias != nullptr && alias->isWrite()) ||
-                  is_unsaid_write(schema.name(), argument.name());
+                  has(op.written, argument.name());
     one.out = argument.is_out();
-    one.viewed = is_view && alias != nullptr;
-    one.read = reads_values(schema, argument.name());
+    one.viewed = op.is_view && alias != nullptr;
+    one.read = has(op.read, argument.name());
     traits.push_back(one);
   }
   return traits;
@@ -114,11 +96,11 @@ std::vector<const c10::FunctionSchema*> overloads_of(const std::string& name) {
 // need no number; what else there is may change the strides of results.
 void mark_keyed(const c10::FunctionSchema& schema, OpTraits& traits) {
   const Rule* rule = traits.rule.rule;
-  if (rule == nullptr && traits.decomposition == nullptr) {
+  if (rule == nullptr && !traits.decomposition) {
     return;
   }
-  const bool ignores = rule != nullptr && rule->ignores_arguments &&
-                       traits.decomposition == nullptr;
+  const bool ignores =
+      rule != nullptr && rule->ignores_arguments && !traits.decomposition;
   for (size_t i = 0; i < traits.arguments.size(); ++i) {
     const c10::TypeKind kind = schema.arguments()[i].type()->kind();
     const bool number =
@@ -129,16 +111,39 @@ void mark_keyed(const c10::FunctionSchema& schema, OpTraits& traits) {
   }
 }
 
+// A random operator that ATen decomposes draws by those that it is made of; one
+// without an entry is of another library, or a fused kernel.
+void find_entry(const c10::OperatorHandle& op, OpTraits& traits) {
+  if (const OpEntry* entry = op_registry().find(op.operator_name())) {
+    static_cast<OpEntry&>(traits) = *entry;
+  }
+  const bool draws =
+      traits.is_random &&
+      !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  if (draws && traits.custom_kernel == nullptr) {
+    const OpEntry& unlisted = op_registry().unlisted_random;
+    traits.custom_kernel = unlisted.custom_kernel;
+    traits.custom_kernel_moves = unlisted.custom_kernel_moves;
+    traits.draws_by_itself = unlisted.draws_by_itself;
+    traits.skip_random = unlisted.skip_random;
+  } else if (!draws && traits.is_drawn) {
+    traits.custom_kernel = nullptr;
+    traits.custom_kernel_moves = nullptr;
+  }
+}
+
 OpTraits find_traits(const c10::OperatorHandle& op) {
   OpTraits traits;
+  traits.is_random = op.hasTag(at::Tag::nondeterministic_seeded);
+  find_entry(op, traits);
   traits.is_view = returns_view(op.schema());
   traits.is_foreign = op.schema().name().rfind("aten::", 0) != 0;
-  traits.arguments = argument_traits(op.schema(), traits.is_view);
+  traits.is_of_lists = op.schema().name().rfind("aten::_foreach_", 0) == 0 ||
+                       op.schema().name().rfind("aten::_fused_", 0) == 0;
+  traits.arguments = argument_traits(op.schema(), traits);
   traits.reads_values = std::any_of(
       traits.arguments.begin(), traits.arguments.end(),
       [](const ArgumentTraits& one) { return one.read; });
-  traits.is_random = op.hasTag(at::Tag::nondeterministic_seeded);
-  find_kernels(op, traits);
   traits.rule = find_rule(rules(), op.schema(), overloads_of);
   mark_keyed(op.schema(), traits);
   traits.is_elementwise = traits.rule.rule != nullptr &&

@@ -3,24 +3,14 @@
 
 #include <array>
 #include <atomic>
-#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include <rules/rule_entry.h>
 #include <tensor/call/op_call.h>
-#include <tessera/layout/placement.h>
+#include <tensor/call/op_registry.h>
 
 namespace tessera::detail::inline tensor_layer {
-
-/// Runs a call by itself: takes the arguments off the stack and leaves the
-/// results.
-using CustomKernel = void (*)(const OpCall&);
-
-class MoveList;
-struct Decomposition;
-/// Lists what such a kernel will move.
-using CustomKernelMoves = void (*)(const OpCall&, MoveList&);
 
 /// Drops what is known, since an operator was removed.
 void forget_traits();
@@ -48,10 +38,9 @@ struct ArgumentTraits {
   bool read = false;
 };
 
-struct OpTraits {
+/// What the registry says of an operator, and what its schema and rule say.
+struct OpTraits : OpEntry {
   std::vector<ArgumentTraits> arguments;
-  /// Set where a call may be expressed by others.
-  const Decomposition* decomposition = nullptr;
   /// The rule that serves the operator, its own or that of its base form.
   FoundRule rule;
   bool reads_values = false;  // of one of the arguments
@@ -63,33 +52,14 @@ struct OpTraits {
   bool is_random = false;
   /// Element i of each result depends on elements i of the arguments only.
   bool is_elementwise = false;
-  /// The result is the argument's shard in another tensor.
-  bool shares_shard = false;
-  /// The custom kernel reads and writes no element, so it runs on ranks
-  /// without data too.
-  bool needs_no_data = false;
-  CustomKernel custom_kernel = nullptr;
-  /// Not set where the custom kernel moves nothing.
-  CustomKernelMoves custom_kernel_moves = nullptr;
-  /// Gives the results their specs on ranks without data, where they are not
-  /// those of a call of another kind.
-  CustomKernel custom_kernel_off_mesh = nullptr;
-  /// Of a random operator: tells whether the special kernel runs a call by
-  /// itself.
-  bool (*draws_by_itself)(const OpCall&, CustomKernel) = nullptr;
-  /// Of a random operator: returns the placements of the results where they are
-  /// not those that its tensors have in common.
-  std::optional<Placements> (*random_placements)(const OpCall&) = nullptr;
-  /// Of a random operator: counts a call on a rank that holds none of its
-  /// tensors.
-  CustomKernel skip_random = nullptr;
+  /// Of optimizers: element i of every list belongs to parameter i.
+  bool is_of_lists = false;
 };
 
 /// Tells whether the special kernel of an operator runs this call by itself.
 inline bool has_custom_kernel(const OpCall& call, const OpTraits& traits) {
   return traits.custom_kernel != nullptr &&
-         (traits.draws_by_itself == nullptr ||
-          traits.draws_by_itself(call, traits.custom_kernel));
+         (traits.draws_by_itself == nullptr || traits.draws_by_itself(call));
 }
 
 /// The traits that a thread knows.
@@ -123,10 +93,5 @@ class TraitsCache {
 
 /// Returns the traits of an operator.
 const OpTraits& traits_of(const c10::OperatorHandle& op);
-
-/// Fills in the kernels of an operator that lie above: its decomposition, its
-/// special kernel, its random ones. is_random is set. Defined in
-/// dispatch/operator_tables.cpp, which knows all tables.
-void find_kernels(const c10::OperatorHandle& op, OpTraits& traits);
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -4,39 +4,39 @@
 
 namespace tessera::detail::inline tensor_layer {
 
-namespace {
+// One function per family, defined in the family's source.
+void add_softmax_decompositions(OpRegistry& ops);
+void add_norm_decompositions(OpRegistry& ops);
+void add_variance_decompositions(OpRegistry& ops);
+void add_extreme_decompositions(OpRegistry& ops);
+void add_scan_decompositions(OpRegistry& ops);
+void add_layer_norm_decompositions(OpRegistry& ops);
+void add_batch_norm_decompositions(OpRegistry& ops);
+void add_batch_norm_update_decompositions(OpRegistry& ops);
+void add_foreach_decompositions(OpRegistry& ops);
+void add_loss_decompositions(OpRegistry& ops);
+void add_nll_decompositions(OpRegistry& ops);
+void add_comparison_decompositions(OpRegistry& ops);
+void add_topk_decompositions(OpRegistry& ops);
+void add_concat_decompositions(OpRegistry& ops);
+void add_convolution_decompositions(OpRegistry& ops);
 
-const Decompositions& table() {
-  static const auto* all = [] {
-    auto* made = new Decompositions();
-    add_softmax_decompositions(*made);
-    add_norm_decompositions(*made);
-    add_variance_decompositions(*made);
-    add_extreme_decompositions(*made);
-    add_scan_decompositions(*made);
-    add_layer_norm_decompositions(*made);
-    add_batch_norm_decompositions(*made);
-    add_batch_norm_update_decompositions(*made);
-    add_foreach_decompositions(*made);
-    add_loss_decompositions(*made);
-    add_nll_decompositions(*made);
-    add_comparison_decompositions(*made);
-    add_topk_decompositions(*made);
-    add_concat_decompositions(*made);
-    add_convolution_decompositions(*made);
-    return made;
-  }();
-  return *all;
-}
-
-}  // namespace
-
-const Decomposition* find_decomposition(const c10::OperatorName& name) {
-  const std::string full = full_name(name);
-  const auto found = std::find_if(
-      table().begin(), table().end(),
-      [&](const Decomposition& d) { return d.op == full; });
-  return found == table().end() ? nullptr : &*found;
+void add_decompositions(OpRegistry& ops) {
+  add_softmax_decompositions(ops);
+  add_norm_decompositions(ops);
+  add_variance_decompositions(ops);
+  add_extreme_decompositions(ops);
+  add_scan_decompositions(ops);
+  add_layer_norm_decompositions(ops);
+  add_batch_norm_decompositions(ops);
+  add_batch_norm_update_decompositions(ops);
+  add_foreach_decompositions(ops);
+  add_loss_decompositions(ops);
+  add_nll_decompositions(ops);
+  add_comparison_decompositions(ops);
+  add_topk_decompositions(ops);
+  add_concat_decompositions(ops);
+  add_convolution_decompositions(ops);
 }
 
 bool shards_named_dim(const RuleCall& call) {

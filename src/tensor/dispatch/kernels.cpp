@@ -19,7 +19,6 @@
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/move/view_copies.h>
 #include <tensor/random/ops/random_call.h>
-#include <tensor/random/ops/table.h>
 #include <tensor/run/run_decision.h>
 #include <tensor/run/run_off_mesh.h>
 #include <tensor/run/strided_views.h>
@@ -27,7 +26,6 @@
 #include <tensor/state/plain_is_replicated.h>
 #include <tensor/state/strides.h>
 #include <tensor/uses/parameter_use.h>
-#include <tensor/uses/smoothed_loss.h>
 
 namespace tessera::detail::inline tensor_layer {
 
@@ -39,19 +37,7 @@ using c10::OperatorHandle;
 using torch::jit::Stack;
 
 bool may_take_plain(const OpTraits& traits, const OpCall& call) {
-  const auto& name = call.op().operator_name().name;
-  return traits.custom_kernel != nullptr &&
-         (name == "aten::copy_" || name == "aten::set_") &&
-         is_sharded(call.argument(0).toTensor());
-}
-
-// Of one argument these read the sizes or the dtype, which every rank knows, so
-// a plain and a sharded tensor may meet. The result is what the other one is.
-bool reads_metadata_only(const OpCall& call) {
-  const std::string& name = call.op().operator_name().name;
-  return name == "aten::is_same_size" || name == "aten::is_set_to" ||
-         name == "aten::expand_as" || name == "aten::view_as" ||
-         name == "aten::reshape_as" || name == "aten::type_as";
+  return traits.takes_plain_source && is_sharded(call.argument(0).toTensor());
 }
 
 void run_uncached(
@@ -97,7 +83,7 @@ void install_leaf_hooks(const OpCall& call) {
 // Checks a call that was not met before, and decides it.
 DecisionPtr decide_checked(const OpCall& call, const OpTraits& traits) {
   call.check_one_mesh();
-  if (!reads_metadata_only(call)) {
+  if (!traits.reads_metadata_only) {
     check_plain(call, may_take_plain(traits, call));
   }
   TORCH_INTERNAL_ASSERT(
@@ -200,11 +186,12 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   if (traits.custom_kernel != nullptr) {
     return traits.custom_kernel(call);
   }
-  if (!meets_on_several_meshes(call)) {
+  const bool several_meshes = meets_on_several_meshes(call);
+  if (!several_meshes) {
     call.check_one_mesh();
   }
   const DeviceMesh mesh = *call.mesh();  // the arguments are about to change
-  const bool metadata_only = reads_metadata_only(call);
+  const bool metadata_only = traits.reads_metadata_only;
   if (!read_values(call, traits) && !metadata_only) {
     check_plain(call, /*may_mix=*/false);
   }
@@ -213,9 +200,10 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   std::optional<RandomOperation> draws;
   if (traits.is_random) {
     draws.emplace(call, /*counts=*/CallObserver::current() == nullptr);
-    if (run_attention_with_dropout(call)) {
-      return;
-    }
+  }
+  if (traits.composite != nullptr && !several_meshes &&
+      traits.composite(call)) {
+    return;
   }
   op.callBoxedForDispatchKey(DispatchKey::CompositeImplicitAutograd, *stack);
   if (!is_inner && !metadata_only && !op.schema().is_mutable()) {
@@ -226,21 +214,6 @@ void composite_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
       });
     }
   }
-}
-
-// The one composite that ATen does not decompose as we need it: where labels
-// are smoothed, see smoothed_loss.h.
-void cross_entropy_composite(
-    const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-  ensure_registered();
-  const OpCall call(op, stack);
-  if (!meets_on_several_meshes(call) && is_smoothed_loss(call)) {
-    call.check_one_mesh();
-    check_plain(call, /*may_mix=*/false);
-    const PlainIsReplicated depth;
-    return run_smoothed_loss(call);
-  }
-  composite_kernel(op, keys, stack);
 }
 
 // Operators without an autograd kernel pass through here; a late one gets its

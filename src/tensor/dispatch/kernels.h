@@ -17,11 +17,6 @@ void backend_kernel(
 void composite_kernel(
     const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     torch::jit::Stack* stack);
-/// The same for cross_entropy_loss, whose smoothed labels are one step.
-void cross_entropy_composite(
-    const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-    torch::jit::Stack* stack);
-
 /// Passes operators without an autograd kernel on; a late one gets its backend
 /// kernel on the way.
 void autograd_fallback(

@@ -14,7 +14,6 @@
 #include <tensor/random/ops/unsharded_random.h>
 #include <tensor/state/dispatch_keys.h>
 #include <tensor/state/late_operators.h>
-#include <tensor/uses/cross_entropy.h>
 #include <tensor/uses/parameter_use.h>
 #include <torch/library.h>
 
@@ -100,7 +99,6 @@ class Registry {
         std::nullopt, nullptr, "tessera"));
     register_unsharded_random();
     register_use_kernels(handles_);
-    register_cross_entropy(handles_);
     // The dispatcher replays all known operators to a new listener.
     handles_.push_back(
         dispatcher.addRegistrationListener(std::make_unique<Listener>(*this)));
@@ -116,15 +114,13 @@ class Registry {
     }
     if (op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
       const auto boxed = BoxedKernel::makeFromFunction<&composite_kernel>();
-      const auto typed = [&] {
-        return may_be_typed() ? typed_composite(op, boxed) : std::nullopt;
-      };
-      add(name, kShardedKey, typed(), boxed);
-      if (name.name == "aten::cross_entropy_loss") {
-        add(name, kShardedAutogradKey, std::nullopt,
-            BoxedKernel::makeFromFunction<&cross_entropy_composite>());
-      } else {
-        add(name, kShardedAutogradKey, typed(), boxed);
+      const OpEntry* entry = op_registry().find(name);
+      const bool is_ours = entry != nullptr && entry->composite != nullptr;
+      for (const DispatchKey key : {kShardedKey, kShardedAutogradKey}) {
+        add(name, key,
+            may_be_typed() && !is_ours ? typed_composite(op, boxed)
+                                       : std::nullopt,
+            boxed);
       }
       return;
     }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include <c10/util/Exception.h>
+#include <tensor/call/op_traits.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/impl/wrap.h>
 #include <tensor/move/view_copies.h>
@@ -36,13 +37,6 @@ std::vector<DeviceMesh> meshes_of(const OpCall& call) {
 
 bool is_list(const c10::IValue& value) {
   return value.isTensorList() || value.isList();
-}
-
-// Operators of optimizers: element i of every list belongs to parameter i.
-bool is_of_lists(const OpCall& call) {
-  const std::string& name = call.op().operator_name().name;
-  return name.rfind("aten::_foreach_", 0) == 0 ||
-         name.rfind("aten::_fused_", 0) == 0;
 }
 
 at::Tensor element_of(const c10::IValue& list, size_t i) {
@@ -252,14 +246,14 @@ bool meets_on_several_meshes(const OpCall& call) {
   if (meshes.size() < 2 || !same_world(meshes)) {
     return false;
   }
-  if (is_of_lists(call)) {
+  if (traits_of(call.op()).is_of_lists) {
     return ByMesh::of(call).has_value() && can_bring_values(call);
   }
   return meeting_mesh(call).has_value();
 }
 
 void run_on_several_meshes(const OpCall& call) {
-  if (is_of_lists(call)) {
+  if (traits_of(call.op()).is_of_lists) {
     return run_part_by_part(call, *ByMesh::of(call));
   }
   const DeviceMesh mesh = *meeting_mesh(call);

@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include <tensor/call/op_traits.h>
-#include <tensor/random/ops/table.h>
 
 namespace tessera {
 
@@ -29,10 +28,7 @@ bool takes_tensor(const OpTraits& traits) {
 std::string form_of(const c10::OperatorHandle& op, const OpTraits& traits) {
   const bool composite =
       op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
-  const bool drawn =
-      traits.is_random && !composite &&
-      detail::listed_random_kernel(op.operator_name()) != nullptr;
-  if (drawn) {
+  if (traits.is_random && !composite && traits.is_drawn) {
     return "random";
   }
   if (traits.custom_kernel != nullptr && !traits.is_random) {
@@ -45,7 +41,7 @@ std::string form_of(const c10::OperatorHandle& op, const OpTraits& traits) {
   if (rule != nullptr && !(rule->form == "whole" && traits.decomposition)) {
     return rule->form;
   }
-  return traits.decomposition != nullptr ? "decomposed" : "fallback";
+  return traits.decomposition ? "decomposed" : "fallback";
 }
 
 OperatorInfo info_of(const c10::OperatorHandle& op, const OpTraits& traits) {
@@ -55,7 +51,7 @@ OperatorInfo info_of(const c10::OperatorHandle& op, const OpTraits& traits) {
   if (rule != nullptr && rule->form == info.form) {
     info.rule = rule->name;
     info.text = rule->text;
-    if (traits.decomposition != nullptr) {
+    if (traits.decomposition) {
       info.text += info.text.empty() ? "+ decomposed" : " + decomposed";
     }
   }

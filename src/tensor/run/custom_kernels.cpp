@@ -115,8 +115,7 @@ void new_kernel(const OpCall& call) {
   const at::Tensor self = call.argument(0).toTensor();
   const DTensorSpec& spec = spec_of(self);
   const auto size = call.argument(1).toDimVector();
-  const bool filled =
-      call.op().operator_name().name.rfind("aten::new_empty", 0) != 0;
+  const bool filled = !traits_of(call.op()).keeps_partial;
   bool same = at::IntArrayRef(size) == self.sizes() &&
               !(filled && spec.layout().has_partial()) && !spec.is_replicated();
   std::vector<int64_t> strides =
@@ -317,7 +316,7 @@ struct Entry {
   CustomKernel kernel;
   CustomKernelMoves moves = nullptr;
   bool needs_no_data = false;
-  CustomKernel outside = nullptr;
+  CustomKernel off_mesh = nullptr;
 };
 
 constexpr Entry kTable[] = {
@@ -354,17 +353,22 @@ constexpr Entry kTable[] = {
 
 }  // namespace
 
-void find_custom_kernel(const c10::OperatorName& name, OpTraits& traits) {
-  const std::string full = full_name(name);
+void add_custom_kernels(OpRegistry& ops) {
   for (const Entry& entry : kTable) {
-    if (entry.name == full) {
-      traits.custom_kernel = entry.kernel;
-      traits.custom_kernel_moves = entry.moves;
-      traits.needs_no_data = entry.needs_no_data;
-      traits.custom_kernel_off_mesh = entry.outside;
-      traits.shares_shard = entry.kernel == detach_kernel;
-      return;
-    }
+    OpEntry& op = ops.at(entry.name);
+    op.custom_kernel = entry.kernel;
+    op.custom_kernel_moves = entry.moves;
+    op.needs_no_data = entry.needs_no_data;
+    op.custom_kernel_off_mesh = entry.off_mesh;
+    op.shares_shard = entry.kernel == detach_kernel;
+    // Of the first argument's shape: loading copies plain tensors.
+    op.takes_plain_source = entry.moves == copy_moves;
+  }
+  for (const char* name : {"aten::is_same_size", "aten::is_set_to"}) {
+    ops.at(name).reads_metadata_only = true;
+  }
+  for (const char* name : {"aten::new_empty", "aten::new_empty_strided"}) {
+    ops.at(name).keeps_partial = true;
   }
 }
 

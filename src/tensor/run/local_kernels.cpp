@@ -1,4 +1,4 @@
-#include <tensor/call/local_kernel.h>
+#include <tensor/run/local_kernels.h>
 
 #include <algorithm>
 #include <limits>
@@ -9,6 +9,7 @@
 #include <ATen/ops/sum.h>
 #include <c10/util/Exception.h>
 #include <rules/rule_entry.h>
+#include <tensor/call/local_kernel.h>
 #include <tensor/run/local_lookup.h>
 #include <tensor/run/local_views.h>
 #include <tensor/state/value_limits.h>
@@ -133,26 +134,17 @@ void scaled_product_kernel(const LocalKernelCall& local) {
 
 }  // namespace
 
-LocalKernel local_kernel(RunBy by) {
-  switch (by) {
-    case RunBy::kOperator:
-      return nullptr;
-    case RunBy::kMean:
-      return mean_kernel;
-    case RunBy::kIdentity:
-      return identity_kernel;
-    case RunBy::kLookup:
-      return local_lookup;
-    case RunBy::kBags:
-      return local_bags;
-    case RunBy::kConvolution:
-      return local_convolution;
-    case RunBy::kSqueeze:
-      return local_squeeze;
-    case RunBy::kScaledProduct:
-      return scaled_product_kernel;
-  }
-  return nullptr;
+void add_local_kernels(OpRegistry& ops) {
+  const auto add = [&](RunBy by, LocalKernel kernel) {
+    ops.local_kernels[static_cast<size_t>(by)] = kernel;
+  };
+  add(RunBy::kMean, mean_kernel);
+  add(RunBy::kIdentity, identity_kernel);
+  add(RunBy::kLookup, local_lookup);
+  add(RunBy::kBags, local_bags);
+  add(RunBy::kConvolution, local_convolution);
+  add(RunBy::kSqueeze, local_squeeze);
+  add(RunBy::kScaledProduct, scaled_product_kernel);
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -75,9 +75,7 @@ at::Tensor no_data(const DTensorSpec& spec, c10::Device device) {
 // The spec that a kernel of its own gives results of its shape, on ranks of the
 // mesh.
 SpecPtr common_spec(const OpCall& call, const OpTraits& traits) {
-  const bool passes_partial =
-      traits.is_random ||
-      call.op().operator_name().name.rfind("aten::new_empty", 0) == 0;
+  const bool passes_partial = traits.is_random || traits.keeps_partial;
   SpecPtr common;
   bool equal = true;
   call.for_each_argument_tensor([&](const at::Tensor& t) {
@@ -107,40 +105,38 @@ void check_returns_tensors(const OpCall& call) {
 
 // LibTorch has no meta kernel for where(), for what is made of it, and for
 // logical_not(); attention calls them all.
-at::Tensor result_without_meta_kernel(const OpCall& call) {
-  const std::string name = full_name(call.op().operator_name());
+at::Tensor made(at::IntArrayRef shape, at::ScalarType dtype) {
+  return at::empty(shape, at::TensorOptions(dtype).device(at::kMeta));
+}
+
+at::Tensor safe_softmax_result(const OpCall& call) {
+  const at::Tensor self = call.argument(0).toTensor();
+  const c10::IValue& dtype = call.argument(2);
+  return made(
+      self.sizes(), dtype.isNone() ? self.scalar_type() : dtype.toScalarType());
+}
+
+at::Tensor logical_not_result(const OpCall& call) {
+  return made(call.argument(0).toTensor().sizes(), at::kBool);
+}
+
+at::Tensor where_result(const OpCall& call) {
   const auto tensor = [&](size_t i) { return call.argument(i).toTensor(); };
-  const auto made = [](at::IntArrayRef shape, at::ScalarType dtype) {
-    return at::empty(shape, at::TensorOptions(dtype).device(at::kMeta));
-  };
-  if (name == "aten::_safe_softmax") {
-    const c10::IValue& dtype = call.argument(2);
-    return made(
-        tensor(0).sizes(),
-        dtype.isNone() ? tensor(0).scalar_type() : dtype.toScalarType());
-  }
-  if (name == "aten::logical_not") {
-    return made(tensor(0).sizes(), at::kBool);
-  }
-  if (name == "aten::where.self") {
-    const auto shape = at::infer_size(tensor(1).sizes(), tensor(2).sizes());
-    at::native::ResultTypeState types;
-    types = at::native::update_result_type_state(tensor(1), types);
-    types = at::native::update_result_type_state(tensor(2), types);
-    return made(
-        at::infer_size(tensor(0).sizes(), shape),
-        at::native::result_type(types));
-  }
-  return {};
+  const auto shape = at::infer_size(tensor(1).sizes(), tensor(2).sizes());
+  at::native::ResultTypeState types;
+  types = at::native::update_result_type_state(tensor(1), types);
+  types = at::native::update_result_type_state(tensor(2), types);
+  return made(
+      at::infer_size(tensor(0).sizes(), shape), at::native::result_type(types));
 }
 
 // Runs on the meta device only.
-std::vector<at::Tensor> run_on_meta(const OpCall& call) {
-  const at::Tensor known = result_without_meta_kernel(call);
-  if (!known.defined()) {
+std::vector<at::Tensor> run_on_meta(
+    const OpCall& call, const OpTraits& traits) {
+  if (traits.meta_result == nullptr) {
     return run_for_shapes(call, OffMeshArgument::kMeta);
   }
-  call.finish(known);
+  call.finish(traits.meta_result(call));
   return {};
 }
 
@@ -198,7 +194,9 @@ class ResultPlacements {
       decision_ = decide(call, traits);
       return;
     }
-    random_ = traits.is_random ? traits.random_placements(call) : std::nullopt;
+    random_ = traits.random_placements != nullptr
+                  ? traits.random_placements(call)
+                  : std::nullopt;
     common_ = common_spec(call, traits);
   }
 
@@ -244,7 +242,7 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   const DeviceMesh mesh = *call.mesh();
   const c10::Device device(mesh.device_type());
   const c10::impl::ExcludeDispatchKeyGuard no_draws(kUnshardedRandomKey);
-  if (traits.is_random && may_compute) {  // else this is a dry run
+  if (traits.skip_random != nullptr && may_compute) {  // else a dry run
     traits.skip_random(call);
   }
   check_returns_tensors(call);
@@ -259,7 +257,7 @@ void run(const OpCall& call, const OpTraits& traits, bool may_compute) {
   const at::Tensor source = source_of_views(call, traits);
   const std::vector<at::Tensor> written = call.written();
   const std::vector<at::Tensor> values =
-      may_compute ? run_for_shapes_or_values(call) : run_on_meta(call);
+      may_compute ? run_for_shapes_or_values(call) : run_on_meta(call, traits);
   for (size_t i = 0; i < written.size(); ++i) {
     const at::Tensor& t = written[i];
     if (is_sharded(t) && t.sizes() != values[i].sizes()) {
@@ -295,6 +293,12 @@ void run_off_mesh(const OpCall& call, const OpTraits& traits) {
 
 void run_for_specs(const OpCall& call, const OpTraits& traits) {
   run(call, traits, /*may_compute=*/false);
+}
+
+void add_meta_results(OpRegistry& ops) {
+  ops.at("aten::_safe_softmax").meta_result = safe_softmax_result;
+  ops.at("aten::logical_not").meta_result = logical_not_result;
+  ops.at("aten::where.self").meta_result = where_result;
 }
 
 }  // namespace tessera::detail::inline tensor_layer

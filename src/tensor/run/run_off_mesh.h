@@ -13,6 +13,9 @@ void run_off_mesh(const OpCall& call, const OpTraits& traits);
 /// operator that has no meta kernel. For dry runs.
 void run_for_specs(const OpCall& call, const OpTraits& traits);
 
+/// Adds the results of operators that LibTorch has no meta kernel for.
+void add_meta_results(OpRegistry& ops);
+
 /// Makes a tensor that has a spec and no data, for run_for_specs().
 at::Tensor wrap_without_data(
     const SpecPtr& spec, c10::Device device, ViewOf shown = {});

@@ -17,7 +17,7 @@
 #include <tensor/state/dispatch_keys.h>
 #include <tensor/state/late_operators.h>
 #include <tensor/state/plain_is_replicated.h>
-#include <tensor/uses/parameter_use.h>
+#include <tensor/uses/smoothed_loss.h>
 #include <tessera/layout/notation.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -128,19 +128,8 @@ bool run_loss_parallel(const OpCall& call) {
   const at::Tensor loss = CrossEntropy::apply(
       logits, target, call.argument(2).toOptional<at::Tensor>(),
       call.argument(3).toInt(), call.argument(4).toInt());
-  call.stack()->erase(
-      call.stack()->end() - static_cast<std::ptrdiff_t>(call.size()),
-      call.stack()->end());
-  call.stack()->emplace_back(loss);
+  call.finish(loss);
   return true;
-}
-
-void kernel(
-    const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-    torch::jit::Stack* stack) {
-  if (!run_loss_parallel(OpCall(op, stack))) {
-    run_below_use(op, keys, stack);
-  }
 }
 
 }  // namespace
@@ -152,11 +141,9 @@ bool set_loss_parallel(bool on) {
   return before;
 }
 
-void register_cross_entropy(std::vector<c10::RegistrationHandleRAII>& handles) {
-  handles.push_back(c10::Dispatcher::singleton().registerImpl(
-      {"aten::cross_entropy_loss", ""}, kUseKey,
-      c10::KernelFunction::makeFromBoxedFunction<&kernel>(), std::nullopt,
-      nullptr, "tessera"));
+void add_cross_entropy(OpRegistry& ops) {
+  ops.at("aten::cross_entropy_loss").run_as_used = run_loss_parallel;
+  ops.at("aten::cross_entropy_loss").composite = run_smoothed_loss;
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -10,18 +10,16 @@
 // what is left to save is a tensor of the size of the logits.
 #pragma once
 
-#include <vector>
-
-#include <ATen/core/dispatch/Dispatcher.h>
+#include <tensor/call/op_registry.h>
 
 namespace tessera::detail::inline tensor_layer {
 
 /// Begins or ends a LossParallel on this thread; tells whether there was one.
 bool set_loss_parallel(bool on);
 
-/// Registers what runs cross entropy under a LossParallel, at the key of
-/// parameter uses, which a LossParallel adds to all calls of its thread. The
-/// key falls through for other operators: register_use_kernels().
-void register_cross_entropy(std::vector<c10::RegistrationHandleRAII>& handles);
+/// Adds what runs cross entropy under a LossParallel, at the key of parameter
+/// uses, which a LossParallel adds to all calls of its thread; and what runs it
+/// with smoothed labels.
+void add_cross_entropy(OpRegistry& ops);
 
 }  // namespace tessera::detail::inline tensor_layer

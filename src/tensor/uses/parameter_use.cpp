@@ -1,7 +1,6 @@
 #include <tensor/uses/parameter_use.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <c10/core/GradMode.h>
@@ -9,6 +8,7 @@
 #include <c10/util/Exception.h>
 #include <comm/log/call_cause.h>
 #include <tensor/call/observer.h>
+#include <tensor/call/op_traits.h>
 #include <tensor/checks/replication_check.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/impl/wrap.h>
@@ -26,34 +26,6 @@ namespace {
 using c10::DispatchKeySet;
 using c10::OperatorHandle;
 using torch::jit::Stack;
-
-/// Where an operator takes its input and its parameter.
-struct ParameterRoles {
-  const char* name = "";
-  size_t input = 0;
-  size_t parameter = 0;
-  const char* overload = "";
-  enum class Kind : uint8_t { kLayer, kLookup, kScale } kind = Kind::kLayer;
-};
-
-constexpr std::array kRoles{
-    ParameterRoles{"aten::linear", 0, 1},
-    ParameterRoles{"aten::matmul", 0, 1},
-    ParameterRoles{"aten::mm", 0, 1},
-    ParameterRoles{"aten::addmm", 1, 2},
-    ParameterRoles{"aten::embedding", 1, 0, "", ParameterRoles::Kind::kLookup},
-    ParameterRoles{"aten::layer_norm", 0, 2},
-    ParameterRoles{"aten::native_layer_norm", 0, 2},
-    ParameterRoles{"aten::rms_norm", 0, 2},
-    ParameterRoles{"aten::mul", 0, 1, "Tensor", ParameterRoles::Kind::kScale},
-    ParameterRoles{"aten::conv1d", 0, 1},
-    ParameterRoles{"aten::conv2d", 0, 1},
-    ParameterRoles{"aten::conv3d", 0, 1},
-    ParameterRoles{"aten::conv1d", 0, 1, "padding"},
-    ParameterRoles{"aten::conv2d", 0, 1, "padding"},
-    ParameterRoles{"aten::conv3d", 0, 1, "padding"},
-    ParameterRoles{"aten::convolution", 0, 1},
-};
 
 // The move that was made last, so that layers that read one tensor (queries,
 // keys and values) move it once, and its gradient once. Who asks again begins
@@ -210,11 +182,12 @@ std::shared_ptr<const ParameterUse> use_in(
 
 // Runs a call as its parameter asks for; returns false, and does nothing, where
 // it does not.
-bool run_as_used(const OpCall& call, const ParameterRoles& roles) {
+bool run_as_used(const OpCall& call) {
   if (is_backward()) {
     last_move() = {};  // would keep the graph
     return false;
   }
+  const ParameterRoles& roles = traits_of(call.op()).roles;
   const auto use = use_in(call, roles);
   if (!use || CallObserver::current() != nullptr) {
     return false;
@@ -239,26 +212,15 @@ bool run_as_used(const OpCall& call, const ParameterRoles& roles) {
   return true;
 }
 
-template <size_t I>
 void use_kernel(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   ensure_registered();
-  if (!run_as_used(OpCall(op, stack), kRoles[I])) {
-    run_below_use(op, keys, stack);
+  if (!traits_of(op).run_as_used(OpCall(op, stack))) {
+    op.redispatchBoxed(
+        keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kUseKey), stack);
   }
 }
 
-template <size_t... I>
-std::vector<c10::BoxedKernel> use_kernels(std::index_sequence<I...>) {
-  return {c10::BoxedKernel::makeFromFunction<&use_kernel<I>>()...};
-}
-
 }  // namespace
-
-void run_below_use(
-    const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-  op.redispatchBoxed(
-      keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kUseKey), stack);
-}
 
 void set_parameter_use(
     const at::Tensor& parameter, std::shared_ptr<const ParameterUse> use) {
@@ -287,17 +249,35 @@ void register_use_kernels(std::vector<c10::RegistrationHandleRAII>& handles) {
     handles.push_back(dispatcher.registerFallback(
         kUseKey, c10::KernelFunction::makeFallthrough(), "tessera"));
   }
-  const auto kernels = use_kernels(std::make_index_sequence<kRoles.size()>());
-  const auto add = [&](const char* name, const char* overload,
-                       const c10::BoxedKernel& kernel) {
-    handles.push_back(dispatcher.registerImpl(
-        {name, overload}, kUseKey,
-        c10::KernelFunction::makeFromBoxedKernel(kernel), std::nullopt, nullptr,
-        "tessera"));
-  };
-  for (size_t i = 0; i < kRoles.size(); ++i) {
-    add(kRoles[i].name, kRoles[i].overload, kernels[i]);
+  for (const auto& [name, entry] : op_registry().entries()) {
+    if (entry.run_as_used != nullptr) {
+      handles.push_back(dispatcher.registerImpl(
+          name, kUseKey,
+          c10::KernelFunction::makeFromBoxedFunction<&use_kernel>(),
+          std::nullopt, nullptr, "tessera"));
+    }
   }
+}
+
+void add_parameter_uses(OpRegistry& ops) {
+  using Kind = ParameterRoles::Kind;
+  const auto add = [&](const char* name, const ParameterRoles& roles) {
+    ops.at(name).run_as_used = run_as_used;
+    ops.at(name).roles = roles;
+  };
+  for (const char* name :
+       {"aten::linear", "aten::matmul", "aten::mm", "aten::conv1d",
+        "aten::conv2d", "aten::conv3d", "aten::conv1d.padding",
+        "aten::conv2d.padding", "aten::conv3d.padding", "aten::convolution"}) {
+    add(name, {.input = 0, .parameter = 1});
+  }
+  for (const char* name :
+       {"aten::layer_norm", "aten::native_layer_norm", "aten::rms_norm"}) {
+    add(name, {.input = 0, .parameter = 2});
+  }
+  add("aten::addmm", {.input = 1, .parameter = 2});
+  add("aten::embedding", {.input = 1, .parameter = 0, .kind = Kind::kLookup});
+  add("aten::mul.Tensor", {.input = 0, .parameter = 1, .kind = Kind::kScale});
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include <tensor/call/op_call.h>
+#include <tensor/call/op_registry.h>
 #include <tessera/layout/placement.h>
 
 namespace tessera::detail::inline tensor_layer {
@@ -62,12 +62,9 @@ std::shared_ptr<const ParameterUse> parameter_use(const at::Tensor& parameter);
 /// Gives `to` the use of `from`, of which it is to take the place.
 void keep_use(const at::Tensor& from, const at::Tensor& to);
 
-/// Runs a call as if it had not come here.
-void run_below_use(
-    const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-    torch::jit::Stack* stack);
-
-/// Registers the kernels of operators that take parameters.
+/// Adds the operators that take parameters.
+void add_parameter_uses(OpRegistry& ops);
+/// Registers the kernels of operators that have a run_as_used.
 void register_use_kernels(std::vector<c10::RegistrationHandleRAII>& handles);
 
 }  // namespace tessera::detail::inline tensor_layer

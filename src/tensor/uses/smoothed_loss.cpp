@@ -173,8 +173,6 @@ bool is_unsharded(const at::Tensor& t) {
   return !t.defined() || !is_sharded(t) || spec_of(t).is_replicated();
 }
 
-}  // namespace
-
 bool is_smoothed_loss(const OpCall& call) {
   const at::Tensor logits = call.argument(0).toTensor();
   const at::Tensor target = call.argument(1).toTensor();
@@ -190,7 +188,12 @@ bool is_smoothed_loss(const OpCall& call) {
          !mesh_dims_of_shards(spec_of(logits).placements(), 1).empty();
 }
 
-void run_smoothed_loss(const OpCall& call) {
+}  // namespace
+
+bool run_smoothed_loss(const OpCall& call) {
+  if (!is_smoothed_loss(call)) {
+    return false;
+  }
   const at::Tensor logits = call.argument(0).toTensor();
   call.finish(SmoothedLoss::apply(
       at::log_softmax(logits, 1, logits.scalar_type()),
@@ -201,6 +204,7 @@ void run_smoothed_loss(const OpCall& call) {
           .ignored = call.argument(4).toInt(),
           .smoothing = call.argument(5).toDouble(),
           .classes = logits.size(1)}));
+  return true;
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -11,10 +11,8 @@
 
 namespace tessera::detail::inline tensor_layer {
 
-/// Tells whether a call of cross_entropy_loss has smoothed labels, classes that
-/// are cut and a gradient to come.
-bool is_smoothed_loss(const OpCall& call);
-/// Runs such a call.
-void run_smoothed_loss(const OpCall& call);
+/// Runs a call of cross_entropy_loss that has smoothed labels, classes that are
+/// cut and a gradient to come; returns false for others.
+bool run_smoothed_loss(const OpCall& call);
 
 }  // namespace tessera::detail::inline tensor_layer

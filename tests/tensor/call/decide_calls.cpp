@@ -134,9 +134,7 @@ Json decide_row(
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   const OpCall op_call(op, &made.stack());
   // A fused kernel that is tagged as random draws nothing in these calls.
-  const bool draws_nothing =
-      traits.is_random &&
-      detail::listed_random_kernel(op.operator_name()) == nullptr;
+  const bool draws_nothing = traits.is_random && !traits.is_drawn;
   if (!composite && (traits.custom_kernel == nullptr || draws_nothing)) {
     const DecisionPtr decision = detail::decide(op_call, traits);
     if (decision->strategy != Strategy::kDecomposed) {

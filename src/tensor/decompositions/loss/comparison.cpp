@@ -50,8 +50,8 @@ bool equal_applies(const RuleCall& call) {
 
 }  // namespace
 
-void add_comparison_decompositions(Decompositions& all) {
-  all.push_back({"aten::equal", equal_applies, equal});
+void add_comparison_decompositions(OpRegistry& ops) {
+  ops.at("aten::equal").decomposition = {equal_applies, equal};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

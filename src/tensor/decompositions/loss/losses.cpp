@@ -148,18 +148,19 @@ void mean_loss_backward(const OpCall& call) {
 
 }  // namespace
 
-void add_loss_decompositions(Decompositions& all) {
+void add_loss_decompositions(OpRegistry& ops) {
   for (const char* name :
        {"aten::mse_loss", "aten::smooth_l1_loss", "aten::huber_loss",
         "aten::soft_margin_loss", "aten::binary_cross_entropy",
         "aten::binary_cross_entropy_with_logits"}) {
-    all.push_back({name, mean_loss_applies, mean_loss});
+    ops.at(name).decomposition = {mean_loss_applies, mean_loss};
   }
   for (const char* name :
        {"aten::mse_loss_backward", "aten::smooth_l1_loss_backward",
         "aten::huber_loss_backward", "aten::soft_margin_loss_backward",
         "aten::binary_cross_entropy_backward"}) {
-    all.push_back({name, mean_loss_backward_applies, mean_loss_backward});
+    ops.at(name).decomposition = {
+        mean_loss_backward_applies, mean_loss_backward};
   }
 }
 

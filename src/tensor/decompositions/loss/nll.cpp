@@ -283,13 +283,15 @@ bool nll_backward_applies(const RuleCall& call) {
 
 }  // namespace
 
-void add_nll_decompositions(Decompositions& all) {
-  all.push_back({"aten::nll_loss_forward", nll_forward_applies, nll_forward});
-  all.push_back({"aten::nll_loss2d_forward", nll_forward_applies, nll_forward});
-  all.push_back(
-      {"aten::nll_loss_backward", nll_backward_applies, nll_backward});
-  all.push_back(
-      {"aten::nll_loss2d_backward", nll_backward_applies, nll_backward});
+void add_nll_decompositions(OpRegistry& ops) {
+  ops.at("aten::nll_loss_forward").decomposition = {
+      nll_forward_applies, nll_forward};
+  ops.at("aten::nll_loss2d_forward").decomposition = {
+      nll_forward_applies, nll_forward};
+  ops.at("aten::nll_loss_backward").decomposition = {
+      nll_backward_applies, nll_backward};
+  ops.at("aten::nll_loss2d_backward").decomposition = {
+      nll_backward_applies, nll_backward};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -203,16 +203,16 @@ bool gradient_is_sharded(const RuleCall& call) {
 
 }  // namespace
 
-void add_softmax_decompositions(Decompositions& all) {
-  all.push_back({"aten::_softmax", shards_named_dim, softmax});
-  all.push_back({"aten::_log_softmax", shards_named_dim, log_softmax});
-  all.push_back({"aten::_safe_softmax", shards_named_dim, safe_softmax});
-  all.push_back({"aten::logsumexp", is_real, logsumexp});
-  all.push_back(
-      {"aten::_softmax_backward_data", gradient_is_sharded, softmax_backward});
-  all.push_back(
-      {"aten::_log_softmax_backward_data", gradient_is_sharded,
-       log_softmax_backward});
+void add_softmax_decompositions(OpRegistry& ops) {
+  ops.at("aten::_softmax").decomposition = {shards_named_dim, softmax};
+  ops.at("aten::_log_softmax").decomposition = {shards_named_dim, log_softmax};
+  ops.at("aten::_safe_softmax").decomposition = {
+      shards_named_dim, safe_softmax};
+  ops.at("aten::logsumexp").decomposition = {is_real, logsumexp};
+  ops.at("aten::_softmax_backward_data").decomposition = {
+      gradient_is_sharded, softmax_backward};
+  ops.at("aten::_log_softmax_backward_data").decomposition = {
+      gradient_is_sharded, log_softmax_backward};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -296,14 +296,13 @@ bool batch_norm_backward_is_sharded(const RuleCall& call) {
 
 }  // namespace
 
-void add_batch_norm_decompositions(Decompositions& all) {
+void add_batch_norm_decompositions(OpRegistry& ops) {
   for (const char* name :
        {"aten::native_batch_norm", "aten::_native_batch_norm_legit"}) {
-    all.push_back({name, batch_norm_is_sharded, batch_norm});
+    ops.at(name).decomposition = {batch_norm_is_sharded, batch_norm};
   }
-  all.push_back(
-      {"aten::native_batch_norm_backward", batch_norm_backward_is_sharded,
-       batch_norm_backward});
+  ops.at("aten::native_batch_norm_backward").decomposition = {
+      batch_norm_backward_is_sharded, batch_norm_backward};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

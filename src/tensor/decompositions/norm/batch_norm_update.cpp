@@ -125,14 +125,15 @@ bool has_no_reserve(const RuleCall& call) {
 
 }  // namespace
 
-void add_batch_norm_update_decompositions(Decompositions& all) {
-  all.push_back({"aten::_batch_norm_with_update", shards_input, with_update});
-  all.push_back(
-      {"aten::_batch_norm_with_update.out", shards_input, with_update_out});
-  all.push_back(
-      {"aten::_batch_norm_with_update_functional", shards_input,
-       with_update_functional});
-  all.push_back({"aten::batch_norm_backward", has_no_reserve, backward});
+void add_batch_norm_update_decompositions(OpRegistry& ops) {
+  ops.at("aten::_batch_norm_with_update").decomposition = {
+      shards_input, with_update};
+  ops.at("aten::_batch_norm_with_update.out").decomposition = {
+      shards_input, with_update_out};
+  ops.at("aten::_batch_norm_with_update_functional").decomposition = {
+      shards_input, with_update_functional};
+  ops.at("aten::batch_norm_backward").decomposition = {
+      has_no_reserve, backward};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

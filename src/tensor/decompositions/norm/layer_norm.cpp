@@ -186,11 +186,11 @@ bool layer_norm_backward_is_sharded(const RuleCall& call) {
 
 }  // namespace
 
-void add_layer_norm_decompositions(Decompositions& all) {
-  all.push_back({"aten::native_layer_norm", layer_norm_is_sharded, layer_norm});
-  all.push_back(
-      {"aten::native_layer_norm_backward", layer_norm_backward_is_sharded,
-       layer_norm_backward});
+void add_layer_norm_decompositions(OpRegistry& ops) {
+  ops.at("aten::native_layer_norm").decomposition = {
+      layer_norm_is_sharded, layer_norm};
+  ops.at("aten::native_layer_norm_backward").decomposition = {
+      layer_norm_backward_is_sharded, layer_norm_backward};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

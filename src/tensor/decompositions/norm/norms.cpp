@@ -197,15 +197,15 @@ bool foreach_norm_applies(const RuleCall& call) {
 
 }  // namespace
 
-void add_norm_decompositions(Decompositions& all) {
+void add_norm_decompositions(OpRegistry& ops) {
   for (const char* name :
        {"aten::linalg_vector_norm", "aten::norm.ScalarOpt_dim",
         "aten::norm.ScalarOpt_dim_dtype", "aten::norm.Scalar",
         "aten::norm.ScalarOpt_dtype"}) {
-    all.push_back({name, norm_applies, vector_norm});
+    ops.at(name).decomposition = {norm_applies, vector_norm};
   }
-  all.push_back(
-      {"aten::_foreach_norm.Scalar", foreach_norm_applies, foreach_norm});
+  ops.at("aten::_foreach_norm.Scalar").decomposition = {
+      foreach_norm_applies, foreach_norm};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -63,14 +63,14 @@ bool is_floating_and_sharded(const RuleCall& call) {
 
 }  // namespace
 
-void add_variance_decompositions(Decompositions& all) {
-  all.push_back({"aten::var.correction", is_floating_and_sharded, var});
-  all.push_back(
-      {"aten::std.correction", is_floating_and_sharded, std_deviation});
-  all.push_back(
-      {"aten::var_mean.correction", is_floating_and_sharded, var_mean});
-  all.push_back(
-      {"aten::std_mean.correction", is_floating_and_sharded, std_mean});
+void add_variance_decompositions(OpRegistry& ops) {
+  ops.at("aten::var.correction").decomposition = {is_floating_and_sharded, var};
+  ops.at("aten::std.correction").decomposition = {
+      is_floating_and_sharded, std_deviation};
+  ops.at("aten::var_mean.correction").decomposition = {
+      is_floating_and_sharded, var_mean};
+  ops.at("aten::std_mean.correction").decomposition = {
+      is_floating_and_sharded, std_mean};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -69,8 +69,8 @@ void cat(const OpCall& call) {
 
 }  // namespace
 
-void add_concat_decompositions(Decompositions& all) {
-  all.push_back({"aten::cat", cat_applies, cat});
+void add_concat_decompositions(OpRegistry& ops) {
+  ops.at("aten::cat").decomposition = {cat_applies, cat};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -256,11 +256,11 @@ bool convolution_backward_is_sharded(const RuleCall& call) {
 
 }  // namespace
 
-void add_convolution_decompositions(Decompositions& all) {
-  all.push_back({"aten::convolution", convolution_is_sharded, convolution});
-  all.push_back(
-      {"aten::convolution_backward", convolution_backward_is_sharded,
-       convolution_backward});
+void add_convolution_decompositions(OpRegistry& ops) {
+  ops.at("aten::convolution").decomposition = {
+      convolution_is_sharded, convolution};
+  ops.at("aten::convolution_backward").decomposition = {
+      convolution_backward_is_sharded, convolution_backward};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

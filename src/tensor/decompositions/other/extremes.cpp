@@ -176,12 +176,12 @@ bool is_sharded_and_not_empty(const RuleCall& call) {
 
 }  // namespace
 
-void add_extreme_decompositions(Decompositions& all) {
-  all.push_back({"aten::max.dim", is_sharded_and_not_empty, max_dim});
-  all.push_back({"aten::min.dim", is_sharded_and_not_empty, min_dim});
-  all.push_back({"aten::argmax", is_sharded_and_not_empty, argmax});
-  all.push_back({"aten::argmin", is_sharded_and_not_empty, argmin});
-  all.push_back({"aten::aminmax", is_sharded_and_not_empty, aminmax});
+void add_extreme_decompositions(OpRegistry& ops) {
+  ops.at("aten::max.dim").decomposition = {is_sharded_and_not_empty, max_dim};
+  ops.at("aten::min.dim").decomposition = {is_sharded_and_not_empty, min_dim};
+  ops.at("aten::argmax").decomposition = {is_sharded_and_not_empty, argmax};
+  ops.at("aten::argmin").decomposition = {is_sharded_and_not_empty, argmin};
+  ops.at("aten::aminmax").decomposition = {is_sharded_and_not_empty, aminmax};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -178,11 +178,10 @@ void unscale(const OpCall& call) {
 
 }  // namespace
 
-void add_foreach_decompositions(Decompositions& all) {
-  all.push_back({"aten::_foreach_max", has_maxima, foreach_max});
-  all.push_back(
-      {"aten::_amp_foreach_non_finite_check_and_unscale_", shards_an_operand,
-       unscale});
+void add_foreach_decompositions(OpRegistry& ops) {
+  ops.at("aten::_foreach_max").decomposition = {has_maxima, foreach_max};
+  ops.at("aten::_amp_foreach_non_finite_check_and_unscale_").decomposition = {
+      shards_an_operand, unscale};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -187,12 +187,12 @@ bool one_run_per_rank(const RuleCall& call) {
 
 }  // namespace
 
-void add_scan_decompositions(Decompositions& all) {
-  all.push_back({"aten::cumsum", one_run_per_rank, cumsum});
-  all.push_back({"aten::cumprod", one_run_per_rank, cumprod});
-  all.push_back({"aten::logcumsumexp", one_run_per_rank, logcumsumexp});
-  all.push_back({"aten::cummax", one_run_per_rank, cummax});
-  all.push_back({"aten::cummin", one_run_per_rank, cummin});
+void add_scan_decompositions(OpRegistry& ops) {
+  ops.at("aten::cumsum").decomposition = {one_run_per_rank, cumsum};
+  ops.at("aten::cumprod").decomposition = {one_run_per_rank, cumprod};
+  ops.at("aten::logcumsumexp").decomposition = {one_run_per_rank, logcumsumexp};
+  ops.at("aten::cummax").decomposition = {one_run_per_rank, cummax};
+  ops.at("aten::cummin").decomposition = {one_run_per_rank, cummin};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

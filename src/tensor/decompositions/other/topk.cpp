@@ -101,8 +101,8 @@ bool topk_pays(const RuleCall& call, const MeshShape& mesh) {
 
 }  // namespace
 
-void add_topk_decompositions(Decompositions& all) {
-  all.push_back({"aten::topk", topk_applies, topk, topk_pays});
+void add_topk_decompositions(OpRegistry& ops) {
+  ops.at("aten::topk").decomposition = {topk_applies, topk, topk_pays};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

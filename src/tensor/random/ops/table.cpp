@@ -5,7 +5,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/core/enum_tag.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
@@ -20,62 +19,6 @@
 namespace tessera::detail::inline tensor_layer {
 
 namespace {
-
-struct Entry {
-  std::string_view name;  // of all overloads that no longer entry names
-  CustomKernel kernel;
-};
-
-constexpr Entry kTable[] = {
-    {"aten::rand", fill_kernel},
-    {"aten::randn", fill_kernel},
-    {"aten::randint", fill_kernel},
-    {"aten::rand_like", fill_kernel},
-    {"aten::randn_like", fill_kernel},
-    {"aten::randint_like", fill_kernel},
-    {"aten::uniform", fill_kernel},
-    {"aten::uniform_", fill_kernel},
-    {"aten::normal_", fill_kernel},
-    {"aten::normal_functional", fill_kernel},
-    {"aten::normal.out", fill_kernel},
-    {"aten::normal.float_float_out", fill_kernel},
-    {"aten::normal", normal_kernel},
-    {"aten::random", fill_kernel},
-    {"aten::random_", fill_kernel},
-    {"aten::bernoulli_.float", fill_kernel},
-    {"aten::bernoulli.p", fill_kernel},
-    {"aten::bernoulli.float_out", fill_kernel},
-    {"aten::bernoulli", bernoulli_kernel},
-    {"aten::bernoulli_", bernoulli_kernel},
-    {"aten::exponential", fill_kernel},
-    {"aten::exponential_", fill_kernel},
-    {"aten::geometric", fill_kernel},
-    {"aten::geometric_", fill_kernel},
-    {"aten::log_normal", fill_kernel},
-    {"aten::log_normal_", fill_kernel},
-    {"aten::cauchy", fill_kernel},
-    {"aten::cauchy_", fill_kernel},
-    {"aten::native_dropout", dropout_kernel},
-    {"aten::_fused_dropout", dropout_kernel},
-    {"aten::rrelu_with_noise", rrelu_kernel},
-    {"aten::rrelu_with_noise_", rrelu_kernel},
-    {"aten::rrelu_with_noise_functional", rrelu_kernel},
-    {"aten::_standard_gamma", gamma_kernel},
-    {"aten::_sample_dirichlet", dirichlet_kernel},
-    {"aten::poisson", poisson_kernel},
-    {"aten::binomial", binomial_kernel},
-    {"aten::multinomial", multinomial_kernel},
-    {"aten::randperm", randperm_kernel},
-};
-
-CustomKernel find_entry(std::string_view name) {
-  for (const Entry& entry : kTable) {
-    if (entry.name == name) {
-      return entry.kernel;
-    }
-  }
-  return nullptr;
-}
 
 // Fused kernels draw only where a probability is given, and then by themselves.
 double dropout_of(const OpCall& call) {
@@ -92,10 +35,6 @@ double dropout_of(const OpCall& call) {
 
 bool draws(const OpCall& call) {
   return dropout_of(call) != 0;
-}
-
-bool is_attention_choice(const OpCall& call) {
-  return call.op().operator_name().name == "aten::_fused_sdp_choice";
 }
 
 // Gives a call that names no generator one that is equal on all ranks.
@@ -127,9 +66,6 @@ void check_no_fused_dropout(const OpCall& call) {
 // through ATen's operators is ours.
 void unlisted_kernel(const OpCall& call) {
   const OpTraits& traits = traits_of(call.op());
-  if (is_attention_choice(call) && draws(call)) {
-    return call.finish(int64_t{0});  // the math form, whose dropout is ours
-  }
   if (!draws(call)) {
     return run_general(call, traits);
   }
@@ -139,24 +75,42 @@ void unlisted_kernel(const OpCall& call) {
   run_general(call, traits);
 }
 
-bool is_drawn_by(const OpCall& call, CustomKernel kernel) {
-  return listed_random_kernel(call.op().operator_name()) == kernel;
-}
-
-// By rejection: parameters are read in their layout, partial values summed
-// first.
-bool reads_summed(const OpCall& call) {
-  return is_drawn_by(call, gamma_kernel) || is_drawn_by(call, poisson_kernel) ||
-         is_drawn_by(call, binomial_kernel) ||
-         is_drawn_by(call, dirichlet_kernel);
-}
-
-bool reads_replicated(const OpCall& call, const at::Tensor& t) {
-  if (is_drawn_by(call, dirichlet_kernel)) {
-    return t.dim() > 0 && is_sharded(t) &&
-           !spec_of(t).layout().cuts(t.dim() - 1).empty();
-  }
+bool never_draws_by_itself(const OpCall&) {
   return false;
+}
+
+void skip_unlisted(const OpCall& call) {
+  check_no_fused_dropout(call);
+  if (draws(call)) {
+    next_offset(call);
+  }
+}
+
+// Which form of attention: the math form, whose dropout is ours.
+void attention_choice_kernel(const OpCall& call) {
+  draws(call) ? call.finish(int64_t{0})
+              : run_general(call, traits_of(call.op()));
+}
+
+// Runs attention with dropout in its math form, whose dropout is ours. ATen
+// would choose a fused kernel on some devices.
+bool run_attention_with_dropout(const OpCall& call) {
+  if (!draws(call)) {
+    return false;
+  }
+  const auto tensor = [&](size_t i) { return call.argument(i).toTensor(); };
+  std::optional<at::Tensor> mask = call.argument(3).toOptional<at::Tensor>();
+  if (mask && mask->scalar_type() == at::kBool) {
+    mask =
+        at::zeros_like(*mask, tensor(0).options())
+            .masked_fill(
+                mask->logical_not(), -std::numeric_limits<double>::infinity());
+  }
+  call.finish(std::get<0>(at::_scaled_dot_product_attention_math(
+      tensor(0), tensor(1), tensor(2), mask, dropout_of(call),
+      call.argument(5).toBool(), std::nullopt,
+      call.argument(6).toOptional<double>(), call.argument(7).toBool())));
+  return true;
 }
 
 // A second parameter comes to the layout of the first, or whole.
@@ -215,103 +169,127 @@ void list_rrelu_moves(const OpCall& call, MoveList& list) {
 }
 
 void list_moves(const OpCall& call, MoveList& list) {
-  if (is_attention_choice(call)) {
-    return;  // by shapes
-  }
-  if (is_drawn_by(call, binomial_kernel)) {
-    return list_binomial_moves(call, list);
-  }
-  if (is_drawn_by(call, multinomial_kernel)) {
-    return list_multinomial_moves(call, list);
-  }
-  if (is_drawn_by(call, rrelu_kernel)) {
-    return list_rrelu_moves(call, list);
-  }
   for (size_t i = 0; i < call.size(); ++i) {
     for_each_tensor(call.argument(i), [&](const at::Tensor& t) {
-      if (!is_sharded(t) || (call.writes(i) && reads_replicated(call, t))) {
-        return;
-      }
-      if (reads_replicated(call, t)) {
-        list.value(i, t);
-      } else if (reads_summed(call) && !call.writes(i)) {
-        list.shard(i, t, summed_placements(spec_of(t)));
-      } else {
+      if (is_sharded(t)) {
         list.refreshed(i, t);
       }
     });
   }
 }
 
+// By rejection: parameters are read in their layout, partial values summed
+// first; or whole, where rows of the last dim are cut and wanted.
+void list_sample_moves(const OpCall& call, MoveList& list, bool gathers_rows) {
+  for (size_t i = 0; i < call.size(); ++i) {
+    for_each_tensor(call.argument(i), [&](const at::Tensor& t) {
+      if (!is_sharded(t)) {
+        return;
+      }
+      const bool is_gathered = gathers_rows && t.dim() > 0 &&
+                               !spec_of(t).layout().cuts(t.dim() - 1).empty();
+      if (call.writes(i)) {
+        if (!is_gathered) {
+          list.refreshed(i, t);
+        }
+      } else if (is_gathered) {
+        list.value(i, t);
+      } else {
+        list.shard(i, t, summed_placements(spec_of(t)));
+      }
+    });
+  }
+}
+
+void list_summed_moves(const OpCall& call, MoveList& list) {
+  list_sample_moves(call, list, /*gathers_rows=*/false);
+}
+
+void list_dirichlet_moves(const OpCall& call, MoveList& list) {
+  list_sample_moves(call, list, /*gathers_rows=*/true);
+}
+
+std::optional<Placements> multinomial_placements(const OpCall& call) {
+  return placements_of_rows(call.argument(0).toTensor());
+}
+
+void count_call(const OpCall& call) {
+  next_offset(call);
+}
+
+struct Entry {
+  std::string_view name;
+  CustomKernel kernel;
+  CustomKernelMoves moves = list_moves;
+  std::optional<Placements> (*placements)(const OpCall&) = nullptr;
+};
+
+constexpr Entry kTable[] = {
+    {"aten::rand.*", fill_kernel},
+    {"aten::randn.*", fill_kernel},
+    {"aten::randint.*", fill_kernel},
+    {"aten::rand_like.*", fill_kernel},
+    {"aten::randn_like.*", fill_kernel},
+    {"aten::randint_like.*", fill_kernel},
+    {"aten::uniform.*", fill_kernel},
+    {"aten::uniform_.*", fill_kernel},
+    {"aten::normal_.*", fill_kernel},
+    {"aten::normal_functional.*", fill_kernel},
+    {"aten::normal.out", fill_kernel},
+    {"aten::normal.float_float_out", fill_kernel},
+    {"aten::normal.*", normal_kernel},
+    {"aten::random.*", fill_kernel},
+    {"aten::random_.*", fill_kernel},
+    {"aten::bernoulli_.float", fill_kernel},
+    {"aten::bernoulli.p", fill_kernel},
+    {"aten::bernoulli.float_out", fill_kernel},
+    {"aten::bernoulli.*", bernoulli_kernel},
+    {"aten::bernoulli_.*", bernoulli_kernel},
+    {"aten::exponential.*", fill_kernel},
+    {"aten::exponential_.*", fill_kernel},
+    {"aten::geometric.*", fill_kernel},
+    {"aten::geometric_.*", fill_kernel},
+    {"aten::log_normal.*", fill_kernel},
+    {"aten::log_normal_.*", fill_kernel},
+    {"aten::cauchy.*", fill_kernel},
+    {"aten::cauchy_.*", fill_kernel},
+    {"aten::native_dropout.*", dropout_kernel},
+    {"aten::_fused_dropout.*", dropout_kernel},
+    {"aten::rrelu_with_noise.*", rrelu_kernel, list_rrelu_moves,
+     placements_of_rrelu},
+    {"aten::rrelu_with_noise_.*", rrelu_kernel, list_rrelu_moves,
+     placements_of_rrelu},
+    {"aten::rrelu_with_noise_functional.*", rrelu_kernel, list_rrelu_moves,
+     placements_of_rrelu},
+    {"aten::_standard_gamma.*", gamma_kernel, list_summed_moves},
+    {"aten::_sample_dirichlet.*", dirichlet_kernel, list_dirichlet_moves},
+    {"aten::poisson.*", poisson_kernel, list_summed_moves},
+    {"aten::binomial.*", binomial_kernel, list_binomial_moves},
+    {"aten::multinomial.*", multinomial_kernel, list_multinomial_moves,
+     multinomial_placements},
+    {"aten::randperm.*", randperm_kernel},
+};
+
 }  // namespace
 
-bool draws_by_itself(const OpCall& call, CustomKernel kernel) {
-  return kernel != unlisted_kernel ||
-         (is_attention_choice(call) && draws(call));
-}
-
-std::optional<Placements> random_placements(const OpCall& call) {
-  if (is_drawn_by(call, multinomial_kernel)) {
-    return placements_of_rows(call.argument(0).toTensor());
+void add_random_operators(OpRegistry& ops) {
+  for (const Entry& entry : kTable) {
+    OpEntry& op = ops.at(entry.name);
+    op.is_drawn = true;
+    op.custom_kernel = entry.kernel;
+    op.custom_kernel_moves = entry.moves;
+    op.random_placements = entry.placements;
+    op.skip_random = count_call;
   }
-  if (is_drawn_by(call, rrelu_kernel)) {
-    return placements_of_rrelu(call);
-  }
-  return std::nullopt;
-}
-
-CustomKernelMoves random_moves(const c10::OperatorHandle& op) {
-  return random_kernel(op) != nullptr ? list_moves : nullptr;
-}
-
-CustomKernel listed_random_kernel(const c10::OperatorName& name) {
-  if (!name.overload_name.empty()) {
-    if (const CustomKernel kernel =
-            find_entry(name.name + "." + name.overload_name)) {
-      return kernel;
-    }
-  }
-  return find_entry(name.name);
-}
-
-CustomKernel random_kernel(const c10::OperatorHandle& op) {
-  if (!op.hasTag(at::Tag::nondeterministic_seeded) ||
-      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
-    return nullptr;
-  }
-  const CustomKernel listed = listed_random_kernel(op.operator_name());
-  return listed != nullptr ? listed : unlisted_kernel;
-}
-
-bool run_attention_with_dropout(const OpCall& call) {
-  if (call.op().operator_name().name != "aten::scaled_dot_product_attention" ||
-      dropout_of(call) == 0) {
-    return false;
-  }
-  const auto tensor = [&](size_t i) { return call.argument(i).toTensor(); };
-  std::optional<at::Tensor> mask = call.argument(3).toOptional<at::Tensor>();
-  if (mask && mask->scalar_type() == at::kBool) {
-    mask =
-        at::zeros_like(*mask, tensor(0).options())
-            .masked_fill(
-                mask->logical_not(), -std::numeric_limits<double>::infinity());
-  }
-  call.finish(std::get<0>(at::_scaled_dot_product_attention_math(
-      tensor(0), tensor(1), tensor(2), mask, dropout_of(call),
-      call.argument(5).toBool(), std::nullopt,
-      call.argument(6).toOptional<double>(), call.argument(7).toBool())));
-  return true;
-}
-
-void skip_random(const OpCall& call) {
-  const bool listed =
-      listed_random_kernel(call.op().operator_name()) != nullptr;
-  if (!listed && !is_attention_choice(call)) {
-    check_no_fused_dropout(call);
-  }
-  if (listed || (draws(call) && !is_attention_choice(call))) {
-    next_offset(call);
-  }
+  ops.unlisted_random.custom_kernel = unlisted_kernel;
+  ops.unlisted_random.custom_kernel_moves = list_moves;
+  ops.unlisted_random.draws_by_itself = never_draws_by_itself;
+  ops.unlisted_random.skip_random = skip_unlisted;
+  OpEntry& choice = ops.at("aten::_fused_sdp_choice");
+  choice.custom_kernel = attention_choice_kernel;
+  choice.draws_by_itself = draws;
+  ops.at("aten::scaled_dot_product_attention").composite =
+      run_attention_with_dropout;
 }
 
 }  // namespace tessera::detail::inline tensor_layer

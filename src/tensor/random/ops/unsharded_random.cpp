@@ -4,10 +4,9 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/enum_tag.h>
-#include <tensor/call/op_call.h>
+#include <tensor/call/op_registry.h>
 #include <tensor/random/ops/plain_draws.h>
 #include <tensor/random/ops/random_call.h>
-#include <tensor/random/ops/table.h>
 #include <tensor/state/dispatch_keys.h>
 #include <tessera/comm/device_mesh.h>
 
@@ -28,7 +27,12 @@ void unsharded_kernel(
   }
   const c10::impl::ExcludeDispatchKeyGuard off(kUnshardedRandomKey);
   const at::AutoDispatchBelowADInplaceOrView below;
-  listed_random_kernel(op.operator_name())(call);
+  op_registry().find(op.operator_name())->custom_kernel(call);
+}
+
+bool is_drawn(const c10::OperatorName& name) {
+  const OpEntry* entry = op_registry().find(name);
+  return entry != nullptr && entry->is_drawn;
 }
 
 bool has_tensor_argument(const c10::FunctionSchema& schema) {
@@ -59,7 +63,7 @@ void register_unsharded_random() {
         has_tensor_argument(op->schema()) &&
         !op->hasKernelForDispatchKey(
             c10::DispatchKey::CompositeImplicitAutograd) &&
-        listed_random_kernel(name) != nullptr) {
+        is_drawn(name)) {
       handles->push_back(dispatcher.registerImpl(
           name, kUnshardedRandomKey,
           KernelFunction::makeFromBoxedFunction<&unsharded_kernel>(),
