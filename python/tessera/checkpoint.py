@@ -93,7 +93,7 @@ def list(path: Path) -> "builtins.list[Entry]":
     >>> path = tempfile.mkdtemp() + "/a"
     >>> tessera.checkpoint.save({"w": torch.ones(3), "step": 7}, path)
     >>> [(e.name, e.shape, e.value) for e in tessera.checkpoint.list(path)]
-    [('step', [], '7'), ('w', [3], '')]
+    [('w', [3], ''), ('step', [], '7')]
     """
     return _C._checkpoint.list(os.fspath(path))
 

@@ -99,7 +99,7 @@ def test_options_of_load(tmp_path):
         checkpoint.load(state, tmp_path / "c", strict=False)
     checkpoint.load(state, tmp_path / "c", convert_dtype=True, only="m.*")
     assert torch.equal(state["m"]["w"], VALUE.float()) and state["z"] == 5
-    with pytest.raises(ValueError, match="overwrite"):
+    with pytest.raises(RuntimeError, match="pass overwrite = true"):
         checkpoint.save({"n": 2}, tmp_path / "c")
     checkpoint.save({"n": 2}, tmp_path / "c", overwrite=True)
     state = {"n": 0}
