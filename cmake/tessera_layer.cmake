@@ -57,7 +57,7 @@ add_library(tessera::tessera ALIAS tessera)
 # Compiles each public header by itself, twice included, as part of the build.
 option(TESSERA_HEADERS_ALONE "Compile each public header alone" OFF)
 function(tessera_headers_alone target)
-  if(NOT TESSERA_HEADERS_ALONE)
+  if(NOT TESSERA_HEADERS_ALONE OR NOT ARGN)
     return()
   endif()
   foreach(header ${ARGN})

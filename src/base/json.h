@@ -119,9 +119,9 @@ class JsonReader {
 
  private:
   struct Level {
-    bool is_object;
+    bool is_object = false;
     bool is_first = true;
-    size_t first_key_hash;  // where its keys begin in key_hashes_
+    size_t first_key_hash = 0;  // where its keys begin in key_hashes_
   };
 
   void skip_space();

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "step_";
 constexpr size_t kDigits = 12;
-const std::string kLatest = "latest";
+constexpr const char* kLatest = "latest";
 constexpr std::string_view kRemoving = ".tessera-removing-";
 constexpr std::string_view kLatestSaving = ".latest.tessera-saving-";
 constexpr size_t kTokenDigits = 16;

@@ -1,7 +1,7 @@
 #include <io/checksum/xxh3.h>
 
 // The whole library in this one source, so that users of ours need not link it.
-#define XXH_INLINE_ALL
+#define XXH_INLINE_ALL  // NOLINT(readability-identifier-naming): its own
 #include <xxhash.h>
 
 namespace tessera::detail::inline io_layer {

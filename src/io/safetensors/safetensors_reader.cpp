@@ -79,7 +79,7 @@ class Collector {
     for (SafetensorsTensor& tensor : header.tensors) {
       tensor.begin += header.data_offset;
       tensor.end += header.data_offset;
-      add_tensor(file.path(), number, std::move(tensor), places);
+      add_tensor(file.path(), number, tensor, places);
     }
     if (const auto found = header.metadata.find(kStateKey);
         found != header.metadata.end()) {
@@ -116,7 +116,7 @@ class Collector {
   }
 
   void add_tensor(
-      const std::string& path, size_t file, SafetensorsTensor tensor,
+      const std::string& path, size_t file, const SafetensorsTensor& tensor,
       const std::optional<ShardOffsets>& places) {
     io::Box box{offsets_of(path, tensor, places), tensor.shape};
     std::vector<int64_t> reach;
