@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr double kMostGrowth = 1.5;  // last lengths over the first
+constexpr double kMostGrowth = 1.2;  // last lengths over the first
 constexpr int kPyTorchSamples = 20;
 constexpr int kPyTorchSeconds = 60;  // per row, and for the lengths
 
