@@ -75,8 +75,8 @@ void print(const std::string& line) {
 }
 
 void body() {
-  const std::string path =
-      std::filesystem::temp_directory_path() / "tessera_example_checkpoint";
+  const std::string path = std::filesystem::temp_directory_path() /
+                           ("tessera_example_" + std::to_string(world_size()));
   const int64_t n = world_size();
   const auto line = init_device_mesh(at::kCPU, {n}, {"tp"});
   Training first(line, 0);
