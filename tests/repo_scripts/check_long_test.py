@@ -34,7 +34,7 @@ class CheckLongTest(unittest.TestCase):
                   "clean, 0 findings, 0:01'")
         self.fake("build/bin/oracle_test", "exit 0")
         self.write("tests/layout/xla/xla_jax_test.py", PYTHON.format("Ran 6 tests in 1 s"))
-        self.write("tests/plan/toy_placement/add_kind.py", PYTHON.format("Ran 1 test in 1 s"))
+        self.write("tests/plan/toy_placement/add_kind.py", PYTHON.format("toy kind: passed"))
         self.write("tests/plan/planted_bugs.py",
                    PYTHON.format("planted_bugs: 25 of 25 found"))
         subprocess.run(["git", "init", "-q"], cwd=self.folder, check=True)
