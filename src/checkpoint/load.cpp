@@ -155,7 +155,9 @@ class Reading {
   void read_tensor(const Match& match) const {
     const c10::ScalarType stored = from_io(*match.entry->dtype);
     for (const HeldBox& held : held_boxes(*match.leaf.value)) {
-      if (held.view.is_cpu() && held.view.scalar_type() == stored) {
+      // Memory that is read as it lies, and neither conjugated nor negated.
+      if (held.view.is_cpu() && held.view.scalar_type() == stored &&
+          !held.view.is_conj() && !held.view.is_neg()) {
         read_into(match, held.box, held.view);
       } else {
         const at::Tensor staged = at::empty(
@@ -184,9 +186,8 @@ class Reading {
       read = read.to_double();
     }
     TORCH_CHECK_TYPE(
-        wanted == Kind::kNone || read.kind() == wanted ||
-            (wanted == Kind::kDict && read.kind() == Kind::kDict),
-        what, " is ", checkpoint::describe(wanted), ", and the checkpoint has ",
+        wanted == Kind::kNone || read.kind() == wanted, what, " is ",
+        checkpoint::describe(wanted), ", and the checkpoint has ",
         checkpoint::describe(read.kind()));
     return read;
   }
@@ -203,10 +204,15 @@ class Reading {
     const at::Tensor one = at::empty(
         entry.shape, at::TensorOptions().dtype(from_io(*entry.dtype)));
     reader_.read(entry, io::box_of(entry.shape), {one.mutable_data_ptr()});
-    if (wanted == Kind::kInteger) {
-      return one.item().toLong();
+    const double number = one.item().toDouble();
+    if (wanted != Kind::kInteger) {
+      return number;
     }
-    return one.item().toDouble();
+    const int64_t whole = one.item().toLong();
+    TORCH_CHECK_TYPE(
+        static_cast<double>(whole) == number, call_, ": '", entry.name,
+        "' is an integer, and the checkpoint has ", number);
+    return whole;
   }
 
   const std::string& call_;

@@ -72,6 +72,23 @@ TEST(CheckpointErrors, ShapesAndKindsMustFit) {
   });
 }
 
+TEST(CheckpointErrors, ANumberThatIsNoIntegerIsNotCut) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    checkpoint::save(
+        {{"a", at::full({}, 2.5, f64())}, {"b", at::full({}, 3.0, f64())}},
+        folder / "c");
+    StateDict dict{{"a", 0}, {"b", 0}};
+    EXPECT_ERROR(
+        "'a' is an integer, and the checkpoint has 2.5",
+        checkpoint::load(dict, folder / "c"));
+    StateDict right{{"a", 0.0}, {"b", 0}};
+    checkpoint::load(right, folder / "c");
+    EXPECT_EQ(right.at("a").to_double(), 2.5);
+    EXPECT_EQ(right.at("b").to_int(), 3);
+  });
+}
+
 TEST(CheckpointErrors, OptionsThatDifferBetweenRanksAreNamed) {
   const ScratchFolder folder;
   run_ranks(2, [&] {

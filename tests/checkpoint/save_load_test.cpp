@@ -87,6 +87,19 @@ TEST(SaveAndLoad, EveryDtypeIsBitExact) {
   });
 }
 
+TEST(SaveAndLoad, LazyConjugatesHaveTheirValue) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    const at::Tensor value = at::complex(distinct({3}), counting({3}));
+    checkpoint::save({{"z", value.conj()}}, folder / "a");
+    const at::Tensor memory = at::zeros_like(value);
+    StateDict dict{{"z", memory.conj()}};
+    checkpoint::load(dict, folder / "a");
+    EXPECT_TRUE(
+        at::equal(memory.conj().resolve_conj(), value.conj().resolve_conj()));
+  });
+}
+
 TEST(SaveAndLoad, TensorsOfASubMeshAreSavedByItsRanks) {
   const ScratchFolder folder;
   run_ranks(4, [&] {
