@@ -16,6 +16,7 @@
 #include <checkpoint/save.h>
 #include <comm/agreement.h>
 #include <io/open_checkpoint.h>
+#include <tensor/impl/sharded_impl.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/comm/world.h>
 #include <tessera/tensor/dtensor.h>
@@ -112,6 +113,12 @@ class Matching {
       return check_value(what, *leaf.value, entry);
     }
     const TensorMeta meta = tensor_meta(what, *leaf.value);
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        leaf.value->kind() != Kind::kTensor ||
+            !is_dtensor(leaf.value->to_tensor()) ||
+            meta_ready(leaf.value->to_tensor()).copy == nullptr,
+        what, " is a view into a copy of another tensor's shards, ", meta.text,
+        "; load the tensor that it is a view of");
     TORCH_CHECK_TYPE(
         entry.is_tensor(), what, " is ", meta.text,
         ", and the checkpoint has a value that is no tensor");

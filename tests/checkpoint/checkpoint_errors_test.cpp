@@ -89,6 +89,20 @@ TEST(CheckpointErrors, ANumberThatIsNoIntegerIsNotCut) {
   });
 }
 
+TEST(CheckpointErrors, AViewIntoACopyIsNotFilled) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    const at::Tensor t =
+        distribute_tensor(counting({3, 4}), mesh_of({2}), {Shard(0)});
+    const at::Tensor view = t.view({4, 3});
+    checkpoint::save({{"v", view}}, folder / "c");
+    StateDict dict{{"v", view}};
+    EXPECT_ERROR(
+        "'v' is a view into a copy of another tensor's shards",
+        checkpoint::load(dict, folder / "c"));
+  });
+}
+
 TEST(CheckpointErrors, OptionsThatDifferBetweenRanksAreNamed) {
   const ScratchFolder folder;
   run_ranks(2, [&] {
