@@ -185,6 +185,24 @@ std::string save_step(
   return checkpoint::save_step(dict, folder, step, keep, options);
 }
 
+checkpoint::Handle save_async(
+    const py::dict& state, const std::string& path, const std::string& format,
+    bool overwrite) {
+  const StateDict dict = dict_from("", state);
+  const checkpoint::SaveOptions options = save_options(format, overwrite);
+  const py::gil_scoped_release unlock;
+  return checkpoint::save_async(dict, path, options);
+}
+
+checkpoint::Handle save_step_async(
+    const py::dict& state, const std::string& folder, int64_t step,
+    int64_t keep, const std::string& format, bool overwrite) {
+  const StateDict dict = dict_from("", state);
+  const checkpoint::SaveOptions options = save_options(format, overwrite);
+  const py::gil_scoped_release unlock;
+  return checkpoint::save_step_async(dict, folder, step, keep, options);
+}
+
 void load(
     const py::dict& state, const std::string& path, bool strict,
     bool convert_dtype, const std::vector<std::string>& only) {
@@ -218,13 +236,70 @@ is `value`.
       .def_readonly("value", &Entry::value);
 }
 
+void bind_handle(py::module_& module) {
+  using checkpoint::Handle;
+  py::class_<Handle>(module, "Handle", R"doc(
+A save that is written beside the program: what save_async() returns. Dropping it drops
+nothing: the next save or load waits for the save and raises its error.
+
+>>> import tempfile
+>>> handle = tessera.checkpoint.save_async({"n": 1}, tempfile.mkdtemp() + "/a")
+>>> handle.wait()
+>>> handle.done()
+True)doc")
+      .def("wait", &Handle::wait, NoGil(), R"doc(
+Returns once the checkpoint is complete and visible; raises, on all ranks, what went
+wrong on one. Collective.
+
+>>> import tempfile
+>>> path = tempfile.mkdtemp() + "/a"
+>>> tessera.checkpoint.save_async({"n": 1}, path).wait()
+>>> tessera.checkpoint.verify(path)
+[])doc")
+      .def("done", &Handle::done, NoGil(), R"doc(
+Tells whether the checkpoint is complete, or the save has failed. Not collective, and
+ranks learn it at different times.
+
+>>> import tempfile
+>>> handle = tessera.checkpoint.save_async({"n": 1}, tempfile.mkdtemp() + "/a")
+>>> handle.wait()
+>>> handle.done()
+True)doc")
+      .def(
+          "progress",
+          [](const Handle& handle) {
+            const checkpoint::Progress progress = handle.progress();
+            return std::make_tuple(progress.bytes, progress.total);
+          },
+          R"doc(
+Returns how many bytes this rank has written, and of how many. Not collective.
+
+>>> import tempfile
+>>> state = {"w": torch.ones(8)}
+>>> handle = tessera.checkpoint.save_async(state, tempfile.mkdtemp() + "/a")
+>>> handle.wait()
+>>> written, total = handle.progress()
+>>> written == total
+True)doc")
+      .def_property_readonly("path", &Handle::path, R"doc(
+The path of the checkpoint.
+
+>>> import tempfile
+>>> path = tempfile.mkdtemp() + "/a"
+>>> tessera.checkpoint.save_async({"n": 1}, path).path == path
+True)doc");
+}
+
 }  // namespace
 
 void bind_checkpoint(py::module_& parent) {
   py::module_ module = parent.def_submodule("_checkpoint");
   bind_entry(module);
+  bind_handle(module);
   module.def("save", &save);
   module.def("save_step", &save_step);
+  module.def("save_async", &save_async);
+  module.def("save_step_async", &save_step_async);
   module.def("load", &load);
   module.def("list", &checkpoint::list, NoGil());
   module.def("verify", &checkpoint::verify, NoGil());

@@ -2,6 +2,7 @@
 #include <tessera/checkpoint/checkpoint.h>
 
 #include <checkpoint/dtype.h>
+#include <checkpoint/errors.h>
 #include <checkpoint/leaves.h>
 #include <checkpoint/save.h>
 #include <comm/agreement.h>

@@ -108,6 +108,7 @@ class FaultyFileSystem : public io::FileSystem {
     const int fault = next("list", "");
     return fault < 0 ? fault : files_.list(folder, names);
   }
+  int unlock(int file) override { return files_.unlock(file); }
   int lock(int file) override {
     const int fault = next("lock", "");
     return fault < 0 ? fault : files_.lock(file);
