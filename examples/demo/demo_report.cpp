@@ -158,13 +158,13 @@ std::string restart_text(const DemoResult& result, const DemoOptions& options) {
   if (!options.restart) {
     return "";
   }
-  return "after step " + std::to_string(options.steps_before_restart()) + " " +
-         with_commas(result.restart.checkpoint_bytes) + " bytes saved in " +
-         format("%.2f s", result.restart.save_seconds) + " by " +
-         counted(options.mesh.ranks(), "rank") + ", loaded in " +
-         format("%.2f s", result.restart.load_seconds) + " by " +
-         counted(options.restart->ranks(), "rank") + ", " +
-         mesh_text(*options.restart) + "\n" +
+  return "saved after step " + std::to_string(options.steps_before_restart()) +
+         " by " + counted(options.mesh.ranks(), "rank") + " (" +
+         with_commas(result.restart.checkpoint_bytes) + " bytes, " +
+         format("%.0f ms", 1e3 * result.restart.save_seconds) +
+         "), loaded by " + counted(options.restart->ranks(), "rank") + ", " +
+         mesh_text(*options.restart) + " (" +
+         format("%.0f ms", 1e3 * result.restart.load_seconds) + ")\n" +
          (options.checkpoint.empty()
               ? ""
               : "tessera ckpt ls " + options.checkpoint + " shows it\n");

@@ -131,8 +131,8 @@ class RestartTest(unittest.TestCase):
             done = call([TESSERA, "demo", "--ranks", "2", "--steps", "2",
                          "--checkpoint", path], env)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("after step 1 1,778,836 bytes saved", done.stdout)
-            self.assertIn("loaded in", done.stdout)
+            self.assertRegex(done.stdout, r"saved after step 1 by 2 ranks \(1,778,836 "
+                             r"bytes, \d+ ms\), loaded by 1 rank, dp=1,tp=1 \(\d+ ms\)")
             self.assertEqual(os.listdir(folder), ["half way"])
             listed = tessera("ckpt", "ls", path).stdout
             self.assertIn("exp_avg_sq", listed)
