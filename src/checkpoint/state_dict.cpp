@@ -120,6 +120,22 @@ StateValue StateValue::absent(std::shared_ptr<const void> group) const {
   return result;
 }
 
+StateValue StateValue::on_open(
+    std::function<StateValue(const std::vector<Entry>&)> make) const {
+  StateValue result = *this;
+  result.make_ = std::move(make);
+  return result;
+}
+
+StateValue StateValue::open(const std::vector<Entry>& entries) const {
+  StateValue result = make_(entries);
+  result.make_ = make_;
+  if (!result.receive_) {
+    result.receive_ = receive_;
+  }
+  return result;
+}
+
 void StateValue::receive(StateValue value) {
   value_ = std::move(value.value_);
   absent_.reset();
