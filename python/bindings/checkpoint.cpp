@@ -57,7 +57,8 @@ StateValue value_from(const std::string& path, py::handle object) {
   for (const py::handle item : object) {
     list.push_back(value_from(path + "." + std::to_string(list.size()), item));
   }
-  return list;
+  return py::isinstance<py::tuple>(object) ? StateValue::tuple(std::move(list))
+                                           : StateValue(std::move(list));
 }
 
 // Keys that are integers are names too: optimizers of PyTorch have them.
@@ -131,7 +132,8 @@ py::object to_python(const StateValue& value, py::handle old) {
       return py::reinterpret_borrow<py::object>(old);
     case Kind::kList: {
       py::list items = list_to_python(value.to_list(), old);
-      if (py::isinstance<py::tuple>(old)) {
+      if (py::isinstance<py::tuple>(old) ||
+          (value.is_tuple() && !py::isinstance<py::list>(old))) {
         return py::tuple(items);
       }
       if (py::isinstance<py::list>(old)) {

@@ -81,8 +81,9 @@ class OptionsDict {
     return add_optional(name, value, &StateValue::to_string);
   }
   OptionsDict& add(const char* name, std::tuple<double, double>& value) {
-    const StateValue::List pair = {std::get<0>(value), std::get<1>(value)};
-    dict.set(name, StateValue(pair).on_load([&value](const StateValue& read) {
+    const StateValue pair =
+        StateValue::tuple({std::get<0>(value), std::get<1>(value)});
+    dict.set(name, pair.on_load([&value](const StateValue& read) {
       value = {
           read.to_list().at(0).to_double(), read.to_list().at(1).to_double()};
     }));

@@ -53,6 +53,12 @@ std::string_view describe(StateValue::Kind kind) {
 StateValue::StateValue(StateDict dict)
     : value_(std::make_shared<StateDict>(std::move(dict))) {}
 
+StateValue StateValue::tuple(List list) {
+  StateValue result = std::move(list);
+  result.is_tuple_ = true;
+  return result;
+}
+
 template <class T>
 const T& StateValue::get(Kind wanted) const {
   const T* value = std::get_if<T>(&value_);
@@ -138,6 +144,7 @@ StateValue StateValue::open(const std::vector<Entry>& entries) const {
 
 void StateValue::receive(StateValue value) {
   value_ = std::move(value.value_);
+  is_tuple_ = value.is_tuple_;
   absent_.reset();
   if (receive_) {
     receive_(*this);

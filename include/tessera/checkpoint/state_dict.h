@@ -67,6 +67,8 @@ class TESSERA_API StateValue {
       : value_(std::move(tensor)) {}
   StateValue(List list) : value_(std::move(list)) {}
   StateValue(StateDict dict);
+  /// A list that Python loads as a tuple.
+  static StateValue tuple(List list);
 
   Kind kind() const { return static_cast<Kind>(value_.index()); }
 
@@ -84,6 +86,7 @@ class TESSERA_API StateValue {
   List& to_list();
   const StateDict& to_dict() const;
   StateDict& to_dict();
+  bool is_tuple() const { return is_tuple_; }
 
   /// Returns it with a function that load() calls when it has read a new value:
   /// how what was read reaches an object that is no StateDict.
@@ -117,6 +120,7 @@ class TESSERA_API StateValue {
       std::monostate, bool, int64_t, double, std::string, Bytes, at::Tensor,
       sharded_tensor::ShardedTensor, List, std::shared_ptr<StateDict>>
       value_;
+  bool is_tuple_ = false;
   std::function<void(const StateValue&)> receive_;
   std::function<StateValue(const std::vector<Entry>&)> make_;
   std::shared_ptr<const void> absent_;
