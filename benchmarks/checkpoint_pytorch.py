@@ -43,6 +43,15 @@ def sync_folder(path):
     os.close(folder)
 
 
+def touch_file_memory(path, mebibytes):
+    """As in raw_files.h: the memory of the next files has just been in use."""
+    zeros = bytes(1 << 20)
+    with open(path, "xb", buffering=0) as file:
+        for _ in range(mebibytes):
+            file.write(zeros)
+        os.remove(path)
+
+
 def measured(body):
     """Returns the seconds of a call on this rank, of the clock and of CPU."""
     dist.barrier()
@@ -53,7 +62,7 @@ def measured(body):
     return {"seconds": seconds, "cpu_seconds": time.process_time() - cpu}
 
 
-def one_round(path, rank, saved, loaded):
+def one_round(path, rank, mebibytes, saved, loaded):
     """Saves, loads and compares, as bench_checkpoint_worker.cpp does."""
     def save():
         dcp.save(saved, checkpoint_id=path)
@@ -63,6 +72,7 @@ def one_round(path, rank, saved, loaded):
 
     if rank == 0:
         os.sync()
+        touch_file_memory(path + ".touched", mebibytes)
     took = {"save": measured(save)}
     for tensor in loaded.values():
         tensor.to_local().zero_()
@@ -91,13 +101,14 @@ def main():
         path = os.path.join(folder, "checkpoint")
         # What is done for the first time is not counted.
         small = [make_state(mesh, rank, ranks, 1, ranks) for _ in range(2)]
-        one_round(path, rank, *small)
+        one_round(path, rank, mebibytes, *small)
         saved, loaded = (
             make_state(mesh, rank, ranks, tensors, rows) for _ in range(2))
         total = torch.stack(
             [t.to_local().sum(dtype=torch.float64) for t in saved.values()]).sum()
         dist.all_reduce(total)
-        return {"sum": total.item()}, lambda: one_round(path, rank, saved, loaded)
+        return {"sum": total.item()}, lambda: one_round(
+            path, rank, mebibytes, saved, loaded)
 
     with tempfile.TemporaryDirectory() as folder:
         answer_rounds(ranks, prepare, combine)

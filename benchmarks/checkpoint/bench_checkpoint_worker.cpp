@@ -1,7 +1,8 @@
 // One rank's part of `tessera bench checkpoint`, on whatever engine started it.
 //
 // Before a save everything written earlier is on the disk, so that no side pays
-// for another's files. Each save makes new files, and returns when files and
+// for another's files, and the memory that its files will take in the system
+// has just been in use. Each save makes new files, and returns when files and
 // folders are on the disk. A load reads the files that its side has just
 // written, which the system has in memory, into tensors that are there.
 #include <tessera/checkpoint/checkpoint.h>
@@ -131,10 +132,12 @@ class Round {
     remove(folder);
   }
 
-  /// Waits until all that was written is on the disk.
+  /// Gives every save the same disk and the same memory.
   void settle() {
     if (rank() == 0) {
       sync_file_system(options_.folder);
+      touch_file_memory(
+          options_.folder, static_cast<size_t>(options_.mebibytes) << 20);
     }
     all_.barrier();
   }

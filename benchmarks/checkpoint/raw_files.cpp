@@ -88,4 +88,15 @@ void sync_file_system(const std::string& path) {
   folder.check(syncfs(folder.number()), "syncfs");
 }
 
+void touch_file_memory(const std::string& folder, size_t bytes) {
+  const std::string path = folder + "/touched";
+  const OpenFile file(path, O_WRONLY | O_CREAT | O_EXCL);
+  const std::vector<char> zeros(std::min(bytes, kReadBytes));
+  for (size_t done = 0; done < bytes;) {
+    const size_t part = std::min(zeros.size(), bytes - done);
+    done += file.check(write(file.number(), zeros.data(), part), "write");
+  }
+  file.check(unlink(path.c_str()), "remove");
+}
+
 }  // namespace tessera::cli
