@@ -7,9 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
-// The whole library in this one source.
-#define XXH_INLINE_ALL  // NOLINT(readability-identifier-naming): its own
-#include <xxhash.h>
+#include <io/checksum/xxh3.h>
 
 namespace tessera::cli {
 namespace {
@@ -60,8 +58,7 @@ void write_raw(
 uint64_t read_raw(
     const std::string& path, const std::vector<at::Tensor>& tensors) {
   const OpenFile file(path, O_RDONLY);
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
+  detail::Xxh3 hash;
   for (const at::Tensor& tensor : tensors) {
     auto* bytes = static_cast<char*>(tensor.mutable_data_ptr());
     for (size_t done = 0; done < tensor.nbytes();) {
@@ -71,11 +68,11 @@ uint64_t read_raw(
       if (count == 0) {
         throw std::runtime_error(path + " ends early");
       }
-      XXH3_64bits_update(&state, bytes + done, count);
+      hash.update(bytes + done, count);
       done += count;
     }
   }
-  return XXH3_64bits_digest(&state);
+  return hash.value();
 }
 
 void sync_folder(const std::string& path) {
