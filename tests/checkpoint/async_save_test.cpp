@@ -7,15 +7,18 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
-#include <checkpoint/async_saves.h>
+#include <checkpoint/calls/async_saves.h>
 #include <checkpoint/scratch_folder.h>
 #include <harness/sharded_test.h>
+#include <io/files/faulty_file_system.h>
 #include <tessera/sharded_tensor/create.h>
 
 namespace tessera::testing {
@@ -244,6 +247,47 @@ TEST(AsyncSave, AnErrorThatNobodyWaitedForIsThrownByTheNextSave) {
     checkpoint::load(dict, folder / "good");
     EXPECT_EQ(dict.at("step").to_int(), 1);
   });
+}
+
+// Any call of the file system, in the call or on a writing thread of any rank.
+TEST(AsyncSave, AFullDiskAtAnyCallIsAnErrorOnAllRanks) {
+  const ScratchFolder folder;
+  const std::string path = folder / "a";
+  std::deque<io_test::FaultyFileSystem> all_files;  // outlive what is written
+  run_ranks(3, [&] {
+    const at::Tensor weight = rows(counting({7, 3}));
+    const Communicator group = init().communicator();
+    bool is_end = false;
+    int64_t old_ones = 0;
+    for (int64_t n = 1; !is_end; ++n) {
+      checkpoint::save({{"w", weight}, {"step", 1}}, path, {.overwrite = true});
+      std::optional<io::SystemFilesReplaced> replaced;
+      if (rank() == 0) {
+        all_files.emplace_back().fail_at(n, ENOSPC);
+        replaced.emplace(all_files.back());
+      }
+      group.barrier();
+      const std::string error = error_of([&] {
+        checkpoint::save_async(
+            {{"w", weight}, {"step", 2}}, path, {.overwrite = true})
+            .wait();
+      });
+      group.barrier();
+      replaced.reset();
+      is_end = all_files.back().calls() < n;
+      group.barrier();
+      const int64_t step = saved_step(path);
+      old_ones += step == 1 ? 1 : 0;
+      EXPECT_TRUE(step == 2 || !error.empty()) << "call " << n;
+      EXPECT_TRUE(error.empty() || error.starts_with("on rank ")) << error;
+      EXPECT_TRUE(error.empty() || error.find("(ENOSPC)") != error.npos)
+          << error;
+      EXPECT_TRUE(error.empty() || error.find(folder.path()) != error.npos)
+          << error;
+    }
+    EXPECT_GT(old_ones, 30);
+  });
+  EXPECT_EQ(count_names(folder.path()), 1);
 }
 
 TEST(AsyncSave, BadInputIsThrownInTheCallOnEveryRank) {

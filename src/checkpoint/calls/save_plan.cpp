@@ -1,4 +1,4 @@
-#include <checkpoint/save_plan.h>
+#include <checkpoint/calls/save_plan.h>
 
 #include <sstream>
 

@@ -1,4 +1,4 @@
-#include <checkpoint/async_saves.h>
+#include <checkpoint/calls/async_saves.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -8,7 +8,6 @@
 
 #include <c10/util/Exception.h>
 #include <checkpoint/errors.h>
-#include <comm/agreement.h>
 #include <comm/wait_hooks.h>
 
 namespace tessera::detail::inline checkpoint_layer {
@@ -156,11 +155,12 @@ void AsyncSave::agree() {
       ": its handle waits on another rank than the one that saved; each rank "
       "waits with its own");
   wait_for_thread(&WritingThread::wait_written);
-  Agreement writing(call_, world.communicator());
+  Agreement writing = begin_checkpoint_agreement(call_, world.communicator());
   writing.check([&] { throw_own(thread_.writing_error()); });
   writing.reach();
   wait_for_thread(&WritingThread::join);
-  Agreement committing(call_, world.communicator());
+  Agreement committing =
+      begin_checkpoint_agreement(call_, world.communicator());
   committing.check([&] { throw_own(thread_.committing_error()); });
   committing.reach();
 }

@@ -1,14 +1,14 @@
 // Saving: ranks agree on what is saved, the first one begins, each writes its
 // boxes, the first one commits. What fails on one rank is thrown on all.
-#include <checkpoint/save.h>
+#include <checkpoint/calls/save.h>
 
 #include <memory>
 
-#include <checkpoint/async_saves.h>
+#include <checkpoint/calls/async_saves.h>
 #include <checkpoint/collective.h>
 #include <checkpoint/errors.h>
 #include <checkpoint/write/portions.h>
-#include <comm/agreement.h>
+#include <io/steps.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/comm/world.h>
 
@@ -59,7 +59,7 @@ BegunSave begin_save(
 
   StateDict dict = state;  // a list of handles; leaves point into it
   BegunSave begun;
-  Agreement planning(call, group);
+  Agreement planning = begin_checkpoint_agreement(call, group);
   planning.check(
       [&] { begun.plan = make_save_plan(call, format, is_first, dict); });
   planning.equal("path", path);
@@ -70,7 +70,7 @@ BegunSave begin_save(
       call, group, "plain tensors and values, of which one copy is kept,",
       begun.plan.shared);
 
-  Agreement beginning(call, group);
+  Agreement beginning = begin_checkpoint_agreement(call, group);
   beginning.check([&] {
     if (is_first) {
       begun.saving = with_torch_errors(call, [&] {
@@ -85,6 +85,29 @@ BegunSave begin_save(
   begun.ticket =
       beginning.collect(begun.saving ? begun.saving->ticket() : "").front();
   return begun;
+}
+
+std::string agree_on_step(
+    const std::string& call, const World& world, const std::string& folder,
+    int64_t step, int64_t keep) {
+  std::string path;
+  Agreement naming = begin_checkpoint_agreement(call, world.communicator());
+  naming.check([&] {
+    TORCH_CHECK_VALUE(
+        keep >= 0, call, ": keeps ", keep, " steps; 0 keeps all of them");
+    path = folder + "/" +
+           with_torch_errors(call, [&] { return io::step_name(step); });
+  });
+  naming.equal("keep", std::to_string(keep));
+  naming.reach();
+  return path;
+}
+
+void make_latest(const std::string& folder, int64_t step, int64_t keep) {
+  io::set_latest(folder, step);
+  if (keep > 0) {
+    io::remove_old_steps(folder, keep);
+  }
 }
 
 }  // namespace tessera::detail::inline checkpoint_layer
@@ -102,7 +125,7 @@ void save(
   BegunSave begun = begin_save(call, world, state, path, options);
 
   std::string records;
-  detail::Agreement writing(call, group);
+  detail::Agreement writing = begin_checkpoint_agreement(call, group);
   writing.check([&] {
     records = with_torch_errors(call, [&] {
       ProgressReport progress(options.progress, begun.plan.bytes());
@@ -114,7 +137,7 @@ void save(
   writing.reach();
   const std::vector<std::string> all = gather_texts(group, records);
 
-  detail::Agreement committing(call, group);
+  detail::Agreement committing = begin_checkpoint_agreement(call, group);
   committing.check([&] {
     if (begun.saving) {
       const std::vector<std::string> leftovers =

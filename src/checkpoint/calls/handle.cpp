@@ -1,9 +1,7 @@
 // Saves beside the program, as users see them.
-#include <checkpoint/async_saves.h>
+#include <checkpoint/calls/async_saves.h>
+#include <checkpoint/calls/save.h>
 #include <checkpoint/errors.h>
-#include <checkpoint/save.h>
-#include <comm/agreement.h>
-#include <io/steps.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/comm/world.h>
 
@@ -26,7 +24,7 @@ std::shared_ptr<AsyncSave> save_beside(
   work.saving = std::move(begun.saving);
   work.after_commit = std::move(after_commit);
   work.report = options.progress;
-  Agreement opening(call, group);
+  Agreement opening = begin_checkpoint_agreement(call, group);
   opening.check([&] {
     with_torch_errors(call, [&] {
       work.writer = io::open_rank_writer(
@@ -39,7 +37,7 @@ std::shared_ptr<AsyncSave> save_beside(
   opening.reach();
 
   std::shared_ptr<AsyncSave> save;
-  Agreement starting(call, group);
+  Agreement starting = begin_checkpoint_agreement(call, group);
   starting.check([&] {
     with_torch_errors(call, [&] {
       if (world.rank() + 1 < world.size()) {
@@ -95,21 +93,9 @@ Handle save_step_async(
     const StateDict& state, const std::string& folder, int64_t step,
     int64_t keep, const SaveOptions& options) {
   const std::string call = "checkpoint::save_step_async(\"" + folder + "\")";
-  std::string path;
-  detail::Agreement naming(call, init().communicator());
-  naming.check([&] {
-    TORCH_CHECK_VALUE(
-        keep >= 0, call, ": keeps ", keep, " steps; 0 keeps all of them");
-    path = folder + "/" +
-           with_torch_errors(call, [&] { return io::step_name(step); });
-  });
-  naming.equal("keep", std::to_string(keep));
-  naming.reach();
+  const std::string path = agree_on_step(call, init(), folder, step, keep);
   return Handle(save_beside(call, state, path, options, [folder, step, keep] {
-    io::set_latest(folder, step);
-    if (keep > 0) {
-      io::remove_old_steps(folder, keep);
-    }
+    make_latest(folder, step, keep);
   }));
 }
 
