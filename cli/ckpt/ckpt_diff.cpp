@@ -19,6 +19,7 @@ namespace {
 struct DiffOptions {
   std::string a, b;
   bool json = false;
+  bool follow_links = false;
   bool progress = false;
 };
 
@@ -235,8 +236,8 @@ Json differences_json(
 }
 
 int diff_checkpoints(const DiffOptions& options) {
-  const auto a = open_for_command(options.a);
-  const auto b = open_for_command(options.b);
+  const auto a = open_for_command(options.a, options.follow_links);
+  const auto b = open_for_command(options.b, options.follow_links);
   Differences found;
   {
     Progress progress("comparing", summary_json(*a)["bytes"], options.progress);
@@ -260,6 +261,7 @@ void set_up_ckpt_diff(CLI::App& ckpt, Invocation& invocation) {
   diff->add_option("A", options->a, "a checkpoint of any format")->required();
   diff->add_option("B", options->b, "another one")->required();
   diff->add_flag("--json", options->json, "print JSON");
+  add_follow_links(*diff, options->follow_links);
   diff->add_flag(
       "--progress", options->progress,
       "a line for every tenth, on standard error");

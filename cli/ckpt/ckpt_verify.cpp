@@ -13,6 +13,7 @@ namespace {
 struct VerifyOptions {
   std::string path;
   bool json = false;
+  bool follow_links = false;
   bool progress = false;
 };
 
@@ -91,7 +92,7 @@ std::string verdict(
 }
 
 int verify_checkpoint(const VerifyOptions& options) {
-  const auto reader = open_for_command(options.path);
+  const auto reader = open_for_command(options.path, options.follow_links);
   const std::vector<Problem> problems =
       find_problems(*reader, options.progress);
   if (options.json) {
@@ -118,6 +119,7 @@ void set_up_ckpt_verify(CLI::App& ckpt, Invocation& invocation) {
   verify->add_option("PATH", options->path, "a checkpoint of any format")
       ->required();
   verify->add_flag("--json", options->json, "print JSON");
+  add_follow_links(*verify, options->follow_links);
   verify->add_flag(
       "--progress", options->progress,
       "a line for every tenth, on standard error");

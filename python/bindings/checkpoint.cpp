@@ -319,8 +319,12 @@ void bind_checkpoint(py::module_& parent) {
   module.def("save", &save);
   module.def("save_step", &save_step);
   module.def("load", &load);
-  module.def("list", &checkpoint::list, NoGil());
-  module.def("verify", &checkpoint::verify, NoGil());
+  module.def(
+      "list", &checkpoint::list, py::arg("path"),
+      py::arg("follow_links") = false, NoGil());
+  module.def(
+      "verify", &checkpoint::verify, py::arg("path"),
+      py::arg("follow_links") = false, NoGil());
   module.def("latest", &checkpoint::latest, NoGil());
 }
 

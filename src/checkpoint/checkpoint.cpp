@@ -24,9 +24,10 @@ std::string to_string(Format format) {
   return std::string(io::name_of(detail::to_io(format)));
 }
 
-std::vector<Entry> list(const std::string& path) {
+std::vector<Entry> list(const std::string& path, bool follow_links) {
   return detail::with_torch_errors("checkpoint::list", [&] {
-    const auto reader = io::open_checkpoint(path);
+    const auto reader =
+        io::open_checkpoint(path, {.follow_links = follow_links});
     std::vector<Entry> entries;
     for (const io::Entry& stored : reader->entries()) {
       entries.push_back(detail::entry_of(*reader, stored));
@@ -35,9 +36,10 @@ std::vector<Entry> list(const std::string& path) {
   });
 }
 
-std::vector<std::string> verify(const std::string& path) {
+std::vector<std::string> verify(const std::string& path, bool follow_links) {
   return detail::with_torch_errors("checkpoint::verify", [&] {
-    const auto reader = io::open_checkpoint(path);
+    const auto reader =
+        io::open_checkpoint(path, {.follow_links = follow_links});
     reader->verify();
     std::vector<std::string> unchecked;
     if (reader->format() == io::Format::kSafetensors) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <sstream>
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +17,7 @@
 #include <checkpoint/leaves.h>
 #include <checkpoint/name_globs.h>
 #include <checkpoint/save.h>
+#include <checkpoint/tensor_memory.h>
 #include <io/open_checkpoint.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tessera/checkpoint/checkpoint.h>
@@ -83,13 +85,25 @@ class Matching {
   }
 
  private:
-  void check_names(const std::vector<Leaf>& leaves) const {
+  // Two names of one memory are tied weights, of which Hugging Face stores one.
+  bool has_another_name(const Leaf& leaf) {
+    if (filled_.empty()) {
+      for (const Match& match : matches_) {
+        filled_.insert(memory_of(*match.leaf.value));
+      }
+    }
+    const TensorMemory memory = memory_of(*leaf.value);
+    return memory != TensorMemory() && filled_.count(memory) != 0;
+  }
+
+  void check_names(const std::vector<Leaf>& leaves) {
     std::vector<std::string> missing, unexpected, known;
     for (const Leaf& leaf : leaves) {
       known.push_back(leaf.name);
       const void* group = leaf.value->absent_group();
       if (reader_.find(leaf.name) == nullptr &&
-          (group == nullptr || groups_.count(group) != 0)) {
+          (group == nullptr || groups_.count(group) != 0) &&
+          !has_another_name(leaf)) {
         missing.push_back(leaf.name);
       }
     }
@@ -153,6 +167,7 @@ class Matching {
   const LoadOptions& options_;
   std::vector<Match> matches_;
   std::map<const void*, int> groups_;  // of absent leaves that were found
+  std::set<TensorMemory> filled_;      // where a name is missing
 };
 
 class Reading {
@@ -255,7 +270,9 @@ void load(
   std::vector<Match> matches;
   detail::Agreement matching = begin_checkpoint_agreement(call, group);
   matching.check([&] {
-    reader = with_torch_errors(call, [&] { return io::open_checkpoint(path); });
+    reader = with_torch_errors(call, [&] {
+      return io::open_checkpoint(path, {.follow_links = options.follow_links});
+    });
     Matching match(call, *reader, options);
     opened.open(state, *reader, [&](const std::string& name) {
       return match.is_asked_for(name);
@@ -264,6 +281,7 @@ void load(
   });
   matching.equal("path", path);
   matching.equal("only", join(options.only));
+  matching.equal("follow_links", options.follow_links ? "true" : "false");
   matching.equal("strict", options.strict ? "true" : "false");
   matching.equal("convert_dtype", options.convert_dtype ? "true" : "false");
   matching.reach();

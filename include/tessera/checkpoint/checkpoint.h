@@ -47,6 +47,9 @@ struct LoadOptions {
   /// Loads the names that match one of these, `*` for any text; others stay as
   /// they are. None: all.
   std::vector<std::string> only = {};
+  /// Takes files of the checkpoint that are symbolic links, as all are in the
+  /// cache of Hugging Face. Those of a stranger could lead anywhere.
+  bool follow_links = false;
 };
 
 /// Calls make() on every rank of the world and returns what it returns here.
@@ -85,13 +88,16 @@ struct Entry {
   std::string value;
 };
 
-/// Returns what a checkpoint holds. Not collective.
-TESSERA_API std::vector<Entry> list(const std::string& path);
+/// Returns what a checkpoint holds; `follow_links` as in LoadOptions. Not
+/// collective. Example: for (const Entry& entry : list("runs/a")) ...
+TESSERA_API std::vector<Entry> list(
+    const std::string& path, bool follow_links = false);
 
 /// Reads all of a checkpoint and throws at the first thing that is damaged.
 /// Returns what could not be checked, for want of checksums: "safetensors has
 /// no checksums", or nothing. Not collective.
-TESSERA_API std::vector<std::string> verify(const std::string& path);
+TESSERA_API std::vector<std::string> verify(
+    const std::string& path, bool follow_links = false);
 
 /// Returns the path of the latest checkpoint below a folder of steps
 /// (save_step()); nothing where there is none. Not collective.
