@@ -70,9 +70,11 @@ nlohmann::ordered_json counts_of(const std::vector<OperatorInfo>& operators) {
 
 void print_table(const std::vector<OperatorInfo>& operators) {
   const Terminal terminal = detect_terminal(STDOUT_FILENO, false);
-  TextTable table({"operator", "form", "rule", "text"});
+  TextTable table({"operator", "form", "gathers", "rule", "text"});
   for (const OperatorInfo& op : operators) {
-    table.add({op.name, op.form, op.rule, op.text});
+    // The reasons are long: JSON has them.
+    const std::string gathers = op.gathers.substr(0, op.gathers.find(':'));
+    table.add({op.name, op.form, gathers, op.rule, op.text});
   }
   const std::string rows = operators.empty() ? "" : table.draw(terminal) + "\n";
   std::string text =
@@ -92,6 +94,7 @@ void print_json(const std::vector<OperatorInfo>& operators) {
     list.push_back(
         {{"name", op.name},
          {"form", op.form},
+         {"gathers", op.gathers},
          {"rule", op.rule},
          {"text", op.text}});
   }

@@ -78,11 +78,13 @@ Differences find_differences(
     const Pair pair{&entry, b.find(entry.name)};
     if (pair.b == nullptr) {
       found.only_a.push_back(&entry);
+      progress.advance(entry.is_tensor() ? tensor_bytes(entry) : 0);
       continue;
     }
     ++found.compared;
     if (pair.a->dtype != pair.b->dtype || pair.a->shape != pair.b->shape) {
       found.other_type.push_back(pair);
+      progress.advance(entry.is_tensor() ? tensor_bytes(entry) : 0);
     } else if (!entry.is_tensor()) {
       if (!(a.read_value(*pair.a) == b.read_value(*pair.b))) {
         found.values.push_back(pair);
@@ -261,7 +263,8 @@ void set_up_ckpt_diff(CLI::App& ckpt, Invocation& invocation) {
   diff->add_flag("--json", options->json, "print JSON");
   add_follow_links(*diff, options->follow_links);
   diff->add_flag(
-      "--progress", options->progress, "how far it is, on standard error");
+      "--progress", options->progress,
+      "a line for every tenth, on standard error");
   diff->callback([options, &invocation] {
     run_ckpt(invocation, [&] { return diff_checkpoints(*options); });
   });

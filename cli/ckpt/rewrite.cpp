@@ -212,7 +212,8 @@ void add_rewrite_options(CLI::App& command, RewriteOptions& options) {
   command.add_flag("--json", options.json, "print JSON");
   add_follow_links(command, options.follow_links);
   command.add_flag(
-      "--progress", options.progress, "how far it is, on standard error");
+      "--progress", options.progress,
+      "a line for every tenth, on standard error");
 }
 
 io::TensorChunk chunk_of(const io::Entry& tensor, const io::Box& box) {

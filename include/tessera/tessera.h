@@ -59,6 +59,7 @@
 #include <tessera/tensor/dtensor_spec.h>
 #include <tessera/tensor/explain.h>
 #include <tessera/tensor/factories.h>
+#include <tessera/tensor/gather_counts.h>
 #include <tessera/tensor/gradient_check.h>
 #include <tessera/tensor/machine_model.h>
 #include <tessera/tensor/operators.h>

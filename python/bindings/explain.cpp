@@ -97,7 +97,7 @@ std::string explain_python_call(
 
 void bind_operators(py::module_& module) {
   py::class_<OperatorInfo>(module, "OperatorInfo", R"doc(
-How an operator runs on sharded tensors: name, form, rule, text.
+How an operator runs on sharded tensors: name, form, rule, text, gathers.
 
 >>> [o.form for o in tessera.list_operators() if o.name == "aten::mm"]
 ['factors'])doc")
@@ -105,6 +105,7 @@ How an operator runs on sharded tensors: name, form, rule, text.
       .def_readonly("form", &OperatorInfo::form)
       .def_readonly("rule", &OperatorInfo::rule)
       .def_readonly("text", &OperatorInfo::text)
+      .def_readonly("gathers", &OperatorInfo::gathers)
       .def("__repr__", [](const OperatorInfo& self) {
         return self.name + " " + self.form +
                (self.text.empty() ? "" : " " + self.text);

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include <tessera/tensor/dtensor.h>
+#include <tessera/tensor/gather_counts.h>
 #include <tessera/tensor/gradient_check.h>
 #include <tessera/tensor/replication_check.h>
 #include <tessera/tensor/strict_mode.h>
@@ -12,26 +13,58 @@
 namespace tessera::python {
 namespace {
 
+void bind_gather_counts(py::module_& module) {
+  py::class_<GatherCount>(module, "GatherCount", R"doc(
+How often an operator made whole what was cut: op, count, bytes.
+
+>>> [c.bytes for c in tessera.gather_counts().values() if c.count == 0]
+[])doc")
+      .def_readonly("op", &GatherCount::op)
+      .def_readonly("count", &GatherCount::count)
+      .def_readonly("bytes", &GatherCount::bytes)
+      .def("__repr__", [](const GatherCount& self) {
+        return c10::str(
+            self.op, ": ", self.count, " gathers, ", self.bytes, " bytes");
+      });
+  module.def(
+      "gather_counts",
+      [] {
+        py::dict counts;
+        for (const GatherCount& entry : gather_counts()) {
+          counts[py::str(entry.op)] = entry;
+        }
+        return counts;
+      },
+      R"doc(
+Returns how often operators made whole what was cut, and the bytes that ranks came to hold
+more of, all ranks of this process together, those of most bytes first.
+
+>>> isinstance(tessera.gather_counts(), dict)
+True)doc");
+}
+
 void bind_strict_mode(py::module_& module) {
   using Strict = Guard<StrictMode, StrictOptions>;
   bind_guard<StrictMode, StrictOptions>(module, "StrictMode", R"doc(
 Inside `with`, communication that no function asked for is an error, before anything
-moves; with `fallbacks` also operators that run on whole values.
+moves; with `fallbacks` also operators that run on whole values for want of a rule, with
+`gathers` all that make whole what was cut.
 
 >>> with tessera.StrictMode():
 ...     y = tessera.ones([2], mesh, "S(0)") + 1)doc")
       .def(
-          py::init([](bool communication, bool fallbacks, bool leaf_gradients,
-                      bool warn) {
+          py::init([](bool communication, bool fallbacks, bool gathers,
+                      bool leaf_gradients, bool warn) {
             return std::make_unique<Strict>(StrictOptions{
                 .communication = communication,
                 .fallbacks = fallbacks,
+                .gathers = gathers,
                 .leaf_gradients = leaf_gradients,
                 .warn = warn});
           }),
           py::kw_only(), py::arg("communication") = true,
-          py::arg("fallbacks") = false, py::arg("leaf_gradients") = true,
-          py::arg("warn") = false);
+          py::arg("fallbacks") = false, py::arg("gathers") = false,
+          py::arg("leaf_gradients") = true, py::arg("warn") = false);
   module.def(
       "fallback_counts",
       [] {
@@ -47,6 +80,7 @@ for it, all ranks of this process together, the most frequent first.
 
 >>> isinstance(tessera.fallback_counts(), dict)
 True)doc");
+  bind_gather_counts(module);
 }
 
 void bind_replica_checks(py::module_& module) {

@@ -11,12 +11,13 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <checkpoint/dtype.h>
+#include <checkpoint/entries.h>
+#include <checkpoint/errors.h>
 #include <checkpoint/held_boxes.h>
 #include <checkpoint/leaves.h>
 #include <checkpoint/name_globs.h>
 #include <checkpoint/save.h>
 #include <checkpoint/tensor_memory.h>
-#include <comm/agreement.h>
 #include <io/open_checkpoint.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tessera/checkpoint/checkpoint.h>
@@ -60,6 +61,10 @@ class Matching {
       const LoadOptions& options)
       : call_(call), reader_(reader), options_(options) {}
 
+  bool is_asked_for(const std::string& name) const {
+    return options_.only.empty() || matches_any(options_.only, name);
+  }
+
   std::vector<Match> run(StateDict& state) {
     std::vector<Leaf> leaves = leaves_of(call_, state);
     std::erase_if(
@@ -80,10 +85,6 @@ class Matching {
   }
 
  private:
-  bool is_asked_for(const std::string& name) const {
-    return options_.only.empty() || matches_any(options_.only, name);
-  }
-
   // Two names of one memory are tied weights, of which Hugging Face stores one.
   bool has_another_name(const Leaf& leaf) {
     if (filled_.empty()) {
@@ -265,13 +266,18 @@ void load(
   const at::NoGradGuard no_grad;
 
   std::unique_ptr<io::Reader> reader;
+  detail::OpenedValues opened;
   std::vector<Match> matches;
-  detail::Agreement matching(call, group);
+  detail::Agreement matching = begin_checkpoint_agreement(call, group);
   matching.check([&] {
     reader = with_torch_errors(call, [&] {
       return io::open_checkpoint(path, {.follow_links = options.follow_links});
     });
-    matches = Matching(call, *reader, options).run(state);
+    Matching match(call, *reader, options);
+    opened.open(state, *reader, [&](const std::string& name) {
+      return match.is_asked_for(name);
+    });
+    matches = match.run(state);
   });
   matching.equal("path", path);
   matching.equal("only", join(options.only));
@@ -281,7 +287,7 @@ void load(
   matching.reach();
 
   std::vector<StateValue> values;
-  detail::Agreement reading(call, group);
+  detail::Agreement reading = begin_checkpoint_agreement(call, group);
   reading.check([&] {
     with_torch_errors(call, [&] {
       const Reading read(call, *reader);
@@ -296,6 +302,7 @@ void load(
     });
   });
   reading.reach();
+  opened.keep();
   for (size_t i = 0; i < matches.size(); ++i) {
     matches[i].leaf.value->receive(std::move(values[i]));
   }

@@ -1,6 +1,7 @@
 """What is tested: Tessera, and PyTorch's DTensor by the same questions."""
 import abc
 import contextlib
+import functools
 import threading
 
 import torch
@@ -51,6 +52,14 @@ class Backend(abc.ABC):
     def fallbacks(self) -> dict[str, int]:
         """Returns how often operators ran on whole values for want of a rule."""
         return {}
+
+    def gathers(self) -> dict[str, tuple[int, int]]:
+        """Returns how often operators made whole what was cut, and the bytes."""
+        return {}
+
+    def is_named_whole(self, op: str) -> bool:
+        """Tells whether an operator is on the list of those that need whole values."""
+        return False
 
     def implicit_replication(self):
         """Lets plain tensors be mixed in."""
@@ -245,6 +254,18 @@ class TesseraBackend(Backend):
 
     def fallbacks(self):
         return self.api.fallback_counts()
+
+    def gathers(self):
+        return {op: (count.count, count.bytes)
+                for op, count in self.api.gather_counts().items()}
+
+    @functools.cached_property
+    def named_whole(self) -> set[str]:
+        return {op.name for op in self.api.list_operators()
+                if op.gathers.startswith("named")}
+
+    def is_named_whole(self, op):
+        return op in self.named_whole
 
     def implicit_replication(self):
         return self.api.ImplicitReplication()

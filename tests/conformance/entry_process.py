@@ -36,6 +36,11 @@ class EntryResult:
     fallback_cases: int = 0
     fallback_samples: list = dataclasses.field(default_factory=list)
     fallback_ops: dict = dataclasses.field(default_factory=dict)
+    # Combinations in which something cut was made whole; by operator how many,
+    # and the bytes that ranks came to hold more of.
+    gather_cases: int = 0
+    open_gather_cases: int = 0
+    gather_ops: dict = dataclasses.field(default_factory=dict)
     samples_run: list = dataclasses.field(default_factory=list)
     failures: list = dataclasses.field(default_factory=list)
     given_up: bool = False
@@ -184,6 +189,16 @@ class EntryProcess:
                 result.fallback_ops[op] = result.fallback_ops.get(op, 0) + 1
             if fields["sample"] not in result.fallback_samples:
                 result.fallback_samples.append(fields["sample"])
+        self.count_gathers(fields["gathers"])
+
+    def count_gathers(self, gathers: dict) -> None:
+        result = self.result
+        result.gather_cases += bool(gathers)
+        result.open_gather_cases += any(
+            not self.backend.is_named_whole(op) for op in gathers)
+        for op, bytes_more in gathers.items():
+            cases, total = result.gather_ops.get(op, (0, 0))
+            result.gather_ops[op] = (cases + 1, total + bytes_more)
 
     def end(self) -> bool:
         self.result.seconds = time.monotonic() - self.begun

@@ -175,6 +175,7 @@ class EntryRun:
         self.first_error = None
         self.at = start
         self.fallbacks = self.backend.fallbacks()
+        self.gathers = self.backend.gathers()
         self.wrong: list = []
         gate = threading.Barrier(ranks, action=lambda: self.finish(cases))
         try:
@@ -262,14 +263,18 @@ class EntryRun:
     def finish(self, cases: list[Case]) -> None:
         """One rank calls it when all have ended a case."""
         now = self.backend.fallbacks()
+        gathers = self.backend.gathers()
         outcome = "wrong" if self.wrong else "pass"
         self.write(what="case", index=self.at, sample=cases[self.at].sample,
                    outcome=outcome,
-                   fallback=[op for op in now if now[op] != self.fallbacks.get(op)])
+                   fallback=[op for op in now if now[op] != self.fallbacks.get(op)],
+                   gathers={op: gathers[op][1] - self.gathers.get(op, (0, 0))[1]
+                            for op in gathers if gathers[op] != self.gathers.get(op)})
         for rank, difference in self.wrong[:1]:
             self.fail(cases[self.at], difference, rank)
         self.wrong = []
         self.fallbacks = now
+        self.gathers = gathers
         self.at += 1
         self.progress(self.at)
         self.late = self.is_late()

@@ -27,12 +27,26 @@ def figures(results) -> dict:
         "samples_without_fallback": samples - fallback_samples,
         "cases": cases,
         "cases_without_fallback": cases - sum(r.fallback_cases for r in results),
+        "cases_without_gather": cases - sum(r.gather_cases for r in results),
+        "cases_without_open_gather":
+            cases - sum(r.open_gather_cases for r in results),
         "gradients": sum(len(set(r.plan.get("gradients", [])) & set(r.samples_run))
                          for r in results),
         "unrepresented": sum(r.unrepresented for r in results),
         "strides": sum(r.strides for r in results),
         "rounding": sum(r.rounding for r in results),
     }
+
+
+def gathers_by_operator(results) -> dict[str, tuple[int, int]]:
+    """Adds up, by operator, the combinations that gathered and the bytes; the most
+    combinations first."""
+    sums: dict[str, tuple[int, int]] = {}
+    for result in results:
+        for op, (cases, bytes_more) in result.gather_ops.items():
+            known = sums.get(op, (0, 0))
+            sums[op] = (known[0] + cases, known[1] + bytes_more)
+    return dict(sorted(sums.items(), key=lambda item: (-item[1][0], item[0])))
 
 
 def print_summary(name: str, results, seconds: float) -> None:
@@ -49,6 +63,9 @@ def print_summary(name: str, results, seconds: float) -> None:
           f"{share(f['cases_without_fallback'], f['cases'])} of combinations; "
           f"results with other strides than plain: {f['strides']}, "
           f"as near to float64 as plain: {f['rounding']}")
+    print(f"  without gather: {share(f['cases_without_gather'], f['cases'])} of "
+          f"combinations, {share(f['cases_without_open_gather'], f['cases'])} but for "
+          f"the operators that are named as needing whole values")
     if f["unrepresented"]:
         print(f"  {f['unrepresented']} combinations whose inputs it cannot make: "
               f"not counted")

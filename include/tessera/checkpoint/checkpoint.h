@@ -13,12 +13,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
+#include <tessera/checkpoint/file_error.h>
 #include <tessera/checkpoint/state_dict.h>
 #include <tessera/export.h>
 
@@ -49,6 +51,13 @@ struct LoadOptions {
   /// cache of Hugging Face. Those of a stranger could lead anywhere.
   bool follow_links = false;
 };
+
+/// Calls make() on every rank of the world and returns what it returns here.
+/// What it throws on one rank is thrown on all, with the rank. `call` is what
+/// the errors begin with. Collective. Example:
+///   save(build_state("save", [&] { return read_state(file); }), "runs/a");
+TESSERA_API StateDict
+build_state(const std::string& call, const std::function<StateDict()>& make);
 
 /// Writes a checkpoint. Collective over the world: all ranks pass the same
 /// names, kinds, shapes and numbers; plain tensors are equal on all ranks. What

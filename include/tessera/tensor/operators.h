@@ -23,6 +23,12 @@ struct OperatorInfo {
   /// What the rule was given, and " + decomposed" where some calls are made of
   /// those of other operators.
   std::string text;
+  /// When it makes whole what was cut: "named: REASON" for the operators whose
+  /// results need all elements, or stay whole for now; "always" for others
+  /// without a rule that keeps a dim cut; "some cuts" where the rule has such
+  /// dims and others; "" where operands that are cut alike are never gathered,
+  /// or the calls that it is made of say so.
+  std::string gathers = {};
 };
 
 /// Lists every operator that takes a tensor, by name: LibTorch's, those of

@@ -18,7 +18,10 @@ struct StrictOptions {
   bool communication = true;
   /// Operators that run on whole values, since no rule serves their arguments.
   bool fallbacks = false;
-  /// Whether `communication` covers the gradients of leaves.
+  /// Operators that make whole what was cut, by whatever rule, and gradients
+  /// of leaves that are made whole.
+  bool gathers = false;
+  /// Whether `communication` and `gathers` cover the gradients of leaves.
   bool leaf_gradients = true;
   /// Warns instead of throwing.
   bool warn = false;

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 #include <tensor/call/decomposition.h>
+#include <tensor/call/gathers.h>
 #include <tensor/call/rule_operands.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/state/replicated.h>
@@ -368,8 +369,24 @@ class Decider {
           direct && !plan.moves && (!plan.written || stays_in_place(t, plan));
     }
     decision_->is_direct = direct;
+    decision_->gathers =
+        !direct && std::any_of(
+                       decision_->operands.begin(), decision_->operands.end(),
+                       [&](const OperandPlan& plan) { return gathers(plan); });
     decision_->is_typed =
         direct && decision_->kernel == nullptr && find_local_lists();
+  }
+
+  // Before the call, or when a result goes where it is written.
+  bool gathers(const OperandPlan& plan) const {
+    if (!plan.defined || !is_sharded(*tensor_at(call_, plan))) {
+      return false;
+    }
+    const DTensorSpec& spec = spec_of(*tensor_at(call_, plan));
+    return (!plan.out && is_gather(spec, spec.placements(), plan.target)) ||
+           (plan.written &&
+            is_gather(
+                spec, placements_after(*decision_, plan), spec.placements()));
   }
 
   // Tells whether all local arguments are lists of sizes.
@@ -395,6 +412,18 @@ class Decider {
 };
 
 }  // namespace
+
+bool Decision::runs_unsharded() const {
+  const auto is_sharded_plan = [](const OperandPlan& plan) {
+    return plan.defined && !plan.out &&
+           std::any_of(
+               plan.target.begin(), plan.target.end(),
+               [](const Placement& p) { return p.is_shard(); });
+  };
+  return strategy == Strategy::kReplicated ||
+         (gathers &&
+          std::none_of(operands.begin(), operands.end(), is_sharded_plan));
+}
 
 const WrapperTemplate& ResultTemplates::set(
     size_t result, size_t element, WrapperTemplate wrapper_template) {

@@ -121,6 +121,8 @@ struct Decision {
   /// Set where no rule serves the call and an argument is sharded: every rank
   /// gathers the arguments and computes the replicated result.
   bool is_fallback = false;
+  /// It makes whole what was cut, by a rule or without one: see gathers.h.
+  bool gathers = false;
 
   std::vector<OperandPlan> operands = {};
   /// Per return of the schema: one for all elements, or one per element.
@@ -144,6 +146,8 @@ struct Decision {
   ViewStart start_of_view(size_t element, int64_t width) const {
     return {views[element].offset, width == viewed_width ? 0 : viewed_width};
   }
+  /// Tells whether no tensor is sharded that the call then runs on.
+  bool runs_unsharded() const;
   /// Returns the plan of an element of a return.
   const OutputPlan& output(size_t result, size_t element) const {
     const std::vector<OutputPlan>& plans = outputs[result];

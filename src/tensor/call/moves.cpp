@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <tensor/call/gathers.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/move/view_copies.h>
 #include <tensor/state/replicated.h>
@@ -103,8 +104,16 @@ std::vector<Move> moves_of(
   return list.moves();
 }
 
+bool is_gather(const Move& move) {
+  return !move.is_part && !move.exchange &&
+         is_gather(*move.source, move.source->placements(), move.target);
+}
+
 bool communicates(const std::vector<Move>& moves) {
   return std::any_of(moves.begin(), moves.end(), [](const Move& move) {
+    if (move.exchange) {
+      return move.exchange->bytes > 0;
+    }
     const RedistributePlan plan = plan_of(move);
     return std::any_of(
         plan.steps.begin(), plan.steps.end(),

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -12,6 +14,13 @@
 
 namespace tessera::detail::inline tensor_layer {
 
+/// An exchange that follows no plan: the rows of neighbours.
+struct Exchange {
+  std::string text;   // "all_to_all tp: rows of neighbours"
+  int64_t bytes = 0;  // the largest over ranks
+  int64_t bytes_here = 0;
+};
+
 /// The redistribution of one argument before the call can run.
 struct Move {
   size_t argument;  // of the schema
@@ -20,6 +29,11 @@ struct Move {
   /// The argument is a view into a copy that a write made stale, and `source`
   /// is the tensor that is copied again.
   bool is_refresh = false;
+  /// What moves is a small value on the way to the results, no argument.
+  bool is_part = false;
+  /// Set where ranks exchange something of the argument, which stays where it
+  /// is: `target` is where it lies.
+  std::optional<Exchange> exchange = {};
 };
 
 /// The moves of a call, in the order in which they happen. Each function adds
@@ -53,6 +67,9 @@ class MoveList {
 /// Returns what a decided call will move now.
 std::vector<Move> moves_of(
     const OpCall& call, const OpTraits& traits, const Decision& decision);
+/// Tells whether a move gathers an argument: see gathers.h. Values on the way,
+/// as the slices that a scan passes on, are none.
+bool is_gather(const Move& move);
 /// Tells whether ranks talk to each other in these moves.
 bool communicates(const std::vector<Move>& moves);
 

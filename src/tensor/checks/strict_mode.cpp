@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -9,6 +10,7 @@
 #include <comm/log/call_cause.h>
 #include <tensor/call/moves.h>
 #include <tensor/checks/strict_mode.h>
+#include <tessera/layout/notation.h>
 
 namespace tessera {
 
@@ -71,6 +73,13 @@ std::string price_of(const OpCall* call, const std::vector<Move>& moves) {
   int64_t bytes = 0;
   std::string separator;
   for (const Move& move : moves) {
+    if (move.exchange) {
+      bytes += move.exchange->bytes;
+      out << separator
+          << base::with_bytes(move.exchange->text, move.exchange->bytes);
+      separator = "; ";
+      continue;
+    }
     const RedistributePlan plan = plan_of(move);
     bytes += plan.bytes;
     for (const Step& step : plan.steps) {
@@ -86,6 +95,26 @@ std::string price_of(const OpCall* call, const std::vector<Move>& moves) {
     }
   }
   return c10::str("it would cost ", bytes, " bytes per rank (", out.str(), ")");
+}
+
+std::vector<Move> gathers_among(const std::vector<Move>& moves) {
+  std::vector<Move> found;
+  std::copy_if(
+      moves.begin(), moves.end(), std::back_inserter(found),
+      [](const Move& move) { return is_gather(move); });
+  return found;
+}
+
+// Prints "mat2: S(1) -> R, self: S(0) -> R".
+std::string gathered(const OpCall& call, const std::vector<Move>& gathers) {
+  std::string text;
+  for (const Move& move : gathers) {
+    text += c10::str(
+        text.empty() ? "" : ", ",
+        call.schema().arguments()[move.argument].name(), ": ",
+        to_string(move.source->placements()), " -> ", to_string(move.target));
+  }
+  return text;
 }
 
 void refuse(const std::string& text) {
@@ -112,7 +141,16 @@ void check_strict(
 }
 
 void check_strict(const OpCall& call, const std::vector<Move>& moves) {
-  if (strict_options()->communication && communicates(moves)) {
+  const std::vector<Move> gathers =
+      strict_options()->gathers ? gathers_among(moves) : std::vector<Move>();
+  if (!gathers.empty()) {
+    refuse(c10::str(
+        call.describe(), ": StrictMode forbids gathers, and this call makes ",
+        "whole what was cut: ", gathered(call, gathers), "; ",
+        price_of(&call, gathers),
+        "; cut the arguments so that the operator's rule can keep the cut, ",
+        "or redistribute() them first"));
+  } else if (strict_options()->communication && communicates(moves)) {
     refuse(c10::str(
         call.describe(), ": StrictMode forbids implied communication; ",
         price_of(&call, moves),
@@ -122,11 +160,22 @@ void check_strict(const OpCall& call, const std::vector<Move>& moves) {
 }
 
 void check_strict_gradient(const SpecPtr& gradient, const DTensorSpec& leaf) {
-  if (strict_options() == nullptr || !strict_options()->communication ||
-      !strict_options()->leaf_gradients) {
+  if (strict_options() == nullptr || !strict_options()->leaf_gradients) {
     return;
   }
-  const std::vector<Move> moves = {{0, gradient, leaf.placements(), false}};
+  const std::vector<Move> moves = {{0, gradient, leaf.placements()}};
+  if (strict_options()->gathers && is_gather(moves[0])) {
+    return refuse(c10::str(
+        "gradient of a leaf, ", to_string(leaf), ", rank ",
+        leaf.mesh().world().rank(),
+        ": StrictMode forbids gathers, and the gradient arrives cut where its ",
+        "leaf is whole; got ", to_string(gradient->placements()), "; ",
+        price_of(nullptr, moves),
+        "; StrictMode({.leaf_gradients = false}) allows it"));
+  }
+  if (!strict_options()->communication) {
+    return;
+  }
   if (communicates(moves)) {
     refuse(c10::str(
         "gradient of a leaf, ", to_string(leaf), ", rank ",

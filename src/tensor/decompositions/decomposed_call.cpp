@@ -10,6 +10,7 @@
 #include <rules/rule_entry.h>
 #include <tensor/call/moves.h>
 #include <tensor/call/observer.h>
+#include <tensor/checks/gather_counts.h>
 #include <tensor/checks/strict_mode.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/move/redistribute_shard.h>
@@ -71,22 +72,24 @@ at::Tensor DecomposedCall::shard(
     return {};
   }
   const SpecPtr from = spec(t);
-  const SpecPtr to = from->with_placements(target);
-  if (!computes_) {
-    return reduce_to(from, to, {}, number(argument));
+  at::Tensor held;
+  if (computes_) {
+    held = is_sharded(t) ? refreshed_shard(t) : t;
   }
-  return reduce_to(
-      from, to, is_sharded(t) ? refreshed_shard(t) : t, number(argument));
+  return move({number(argument), from, target}, held);
 }
 
 at::Tensor DecomposedCall::reduce_to(
-    const SpecPtr& from, const SpecPtr& to, const at::Tensor& part,
-    size_t argument) {
-  if (from->placements() == to->placements()) {
-    return part;
+    const SpecPtr& from, const SpecPtr& to, const at::Tensor& part) {
+  return move({0, from, to->placements(), false, /*is_part=*/true}, part);
+}
+
+at::Tensor DecomposedCall::move(const Move& move, const at::Tensor& shard) {
+  if (move.source->placements() == move.target) {
+    return shard;
   }
-  announce({argument, from, to->placements(), false});
-  return computes_ ? redistribute_shard(part, *from, to->placements())
+  announce(move);
+  return computes_ ? redistribute_shard(shard, *move.source, move.target)
                    : at::Tensor();
 }
 
@@ -100,9 +103,16 @@ at::Tensor DecomposedCall::arranged(
 void DecomposedCall::announce(const Move& move) const {
   if (CallObserver* observer = CallObserver::current()) {
     observer->add(move);
-  } else if (is_strict()) {
+    return;
+  }
+  if (is_strict()) {
     check_strict(call_, {move});
   }
+  count_gathers(call_, {move});
+}
+
+bool DecomposedCall::is_watched() const {
+  return CallObserver::current() != nullptr || is_strict();
 }
 
 void DecomposedCall::finish(std::vector<c10::IValue> results) const {

@@ -35,6 +35,8 @@ class DecomposedCall {
 
   /// Returns an argument by name.
   const c10::IValue& argument(std::string_view name) const;
+  /// Returns which argument of the schema has a name.
+  size_t number(std::string_view name) const;
   bool has_argument(std::string_view name) const;
   at::Tensor tensor(std::string_view name) const;
   /// Returns an optional tensor; undefined where it is None.
@@ -81,6 +83,8 @@ class DecomposedCall {
 
   /// Says what is about to move, so that a StrictMode can forbid it.
   void announce(const Move& move) const;
+  /// Tells whether anybody asks what moves: an explanation, or a StrictMode.
+  bool is_watched() const;
 
   /// Leaves the results in the place of the arguments.
   void finish(std::vector<c10::IValue> results) const;
@@ -92,11 +96,10 @@ class DecomposedCall {
       const DTensorSpec& like, int64_t dim,
       const std::vector<int64_t>& lengths);
   static at::Tensor arranged(const at::Tensor& local, const DTensorSpec& spec);
-  size_t number(std::string_view name) const;
   // Brings a value from one spec to another: the one place that communicates.
   at::Tensor reduce_to(
-      const SpecPtr& from, const SpecPtr& to, const at::Tensor& part,
-      size_t argument = 0);
+      const SpecPtr& from, const SpecPtr& to, const at::Tensor& part);
+  at::Tensor move(const Move& move, const at::Tensor& shard);
 
   const OpCall& call_;
   const DeviceMesh mesh_;

@@ -89,6 +89,18 @@ bool Halo::communicates() const {
   return false;
 }
 
+int64_t Halo::rows_moved() const {
+  int64_t sent = 0;
+  int64_t received = 0;
+  for (size_t r = 0; r < held_.size(); ++r) {
+    if (r != me_) {
+      sent += common(mine(), needed_[r]).length();
+      received += common(held_[r], wanted()).length();
+    }
+  }
+  return std::max(sent, received);
+}
+
 at::Tensor Halo::gather(
     const at::Tensor& shard, int64_t dim, const Communicator& group) const {
   at::Tensor rows = shard.movedim(dim, 0);

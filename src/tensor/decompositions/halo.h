@@ -37,6 +37,9 @@ class Halo {
 
   /// Tells whether any rank needs a row of another.
   bool communicates() const;
+  /// Returns how many rows this rank sends or receives, whichever is more; the
+  /// same for scatter_sum(), which sends them back.
+  int64_t rows_moved() const;
   /// Returns how many rows this rank's windows read, padding included.
   int64_t padded_rows() const { return before_ + wanted().length() + after_; }
 

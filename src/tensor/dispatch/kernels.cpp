@@ -12,6 +12,7 @@
 #include <tensor/autograd/local.h>
 #include <tensor/call/moves.h>
 #include <tensor/call/observer.h>
+#include <tensor/checks/gather_counts.h>
 #include <tensor/checks/replication_check.h>
 #include <tensor/checks/strict_mode.h>
 #include <tensor/dispatch/several_meshes.h>
@@ -46,6 +47,7 @@ void run_uncached(
   if (is_strict()) {
     check_strict(call, traits, decision);
   }
+  count_gathers(call, traits, decision);
   const auto& name = call.op().operator_name();
   const CallCause cause(
       name.name, name.overload_name, CallCause::Reason::kImplied, &mesh);
@@ -115,6 +117,7 @@ bool read_values(const OpCall& call, const OpTraits& traits) {
   if (is_strict()) {
     check_strict(call, moves.moves());
   }
+  count_gathers(call, moves.moves());
   const DeviceMesh mesh = *call.mesh();
   const CallCause cause(
       call.op().operator_name().name, call.op().operator_name().overload_name,

@@ -103,7 +103,9 @@ void DryRun::stop(std::string why) {
 
 void DryRun::take(const OpCall& call, const OpTraits& traits) {
   DryCall dry{
-      call.describe(), &call.schema(), Strategy::kCustomKernel, {}, {}, {}};
+      .text = call.describe(),
+      .schema = &call.schema(),
+      .strategy = Strategy::kCustomKernel};
   if (has_custom_kernel(call, traits)) {
     dry.reason = "a kernel of its own";
     dry.moves =
@@ -112,6 +114,7 @@ void DryRun::take(const OpCall& call, const OpTraits& traits) {
     const DecisionPtr decision = decide(call, traits);
     dry.strategy = decision->strategy;
     dry.reason = decision->reason;
+    dry.is_unsharded = decision->runs_unsharded();
     dry.moves = moves_of(call, traits, *decision);
   }
   const Strategy strategy = dry.strategy;
@@ -144,12 +147,11 @@ void DryRun::take(const OpCall& call, const OpTraits& traits) {
 
 void DryRun::stop_at_values(const OpCall& call, const MoveList& moves) {
   calls_.push_back(
-      {call.describe(),
-       &call.schema(),
-       Strategy::kCustomKernel,
-       "ATen reads the values of an argument",
-       moves.moves(),
-       {}});
+      {.text = call.describe(),
+       .schema = &call.schema(),
+       .strategy = Strategy::kCustomKernel,
+       .reason = "ATen reads the values of an argument",
+       .moves = moves.moves()});
   stop("what follows depends on those values");
 }
 

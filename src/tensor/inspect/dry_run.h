@@ -14,12 +14,14 @@ namespace tessera::detail::inline tensor_layer {
 /// A call that a dry run met.
 struct DryCall {
   std::string text;
-  const c10::FunctionSchema* schema;
-  Strategy strategy;
-  std::string reason;
-  std::vector<Move> moves;
+  const c10::FunctionSchema* schema = nullptr;
+  Strategy strategy = Strategy::kReplicated;
+  std::string reason = {};
+  /// All that was cut is gathered first.
+  bool is_unsharded = false;
+  std::vector<Move> moves = {};
   /// "f32[8, 2] R", one per result; none where they are not known.
-  std::vector<std::string> results;
+  std::vector<std::string> results = {};
 };
 
 /// While it lives, this thread's calls on sharded tensors are noted down.

@@ -1,10 +1,13 @@
 #include <tessera/tensor/explain.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include <base/text.h>
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 #include <plan/text.h>
+#include <tensor/call/gathers.h>
 #include <tensor/call/moves.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/inspect/bind_arguments.h>
@@ -22,6 +25,10 @@ using detail::Strategy;
 struct Total {
   int64_t bytes = 0;
   double cost = 0;
+  /// Bytes that ranks come to hold more of, of what was cut.
+  int64_t gathered = 0;
+  /// Bytes that a rank holds at most of what one call moves.
+  int64_t peak = 0;
 };
 
 void print_steps(
@@ -55,8 +62,11 @@ std::string explain_plan(
   return out.str();
 }
 
-const char* text_of(Strategy strategy) {
-  switch (strategy) {
+const char* text_of(const detail::DryCall& call) {
+  if (call.is_unsharded) {
+    return "runs on whole values: ";
+  }
+  switch (call.strategy) {
     case Strategy::kCustomKernel:
       return "runs in a way of its own: ";
     case Strategy::kByRule:
@@ -69,17 +79,50 @@ const char* text_of(Strategy strategy) {
   return "";
 }
 
+void print_exchange(
+    std::ostream& out, const std::string& name,
+    const detail::Exchange& exchange, Total& total) {
+  out << name << ": rows of neighbours\n  1. "
+      << base::with_bytes(exchange.text, exchange.bytes_here) << '\n';
+  total.bytes += exchange.bytes_here;
+}
+
+int64_t bytes_of(const Layout& layout, int64_t element_size, int64_t rank) {
+  const auto coordinate = layout.mesh().coordinate_of(rank);
+  return coordinate ? c10::multiply_integers(layout.local_shape(*coordinate)) *
+                          element_size
+                    : 0;
+}
+
+void print_moves(
+    std::ostream& out, const detail::DryCall& call, int64_t rank,
+    Total& total) {
+  int64_t held = 0;  // what moved before
+  for (const detail::Move& move : call.moves) {
+    const std::string& name = call.schema->arguments()[move.argument].name();
+    if (move.exchange) {
+      print_exchange(out, name, *move.exchange, total);
+      continue;
+    }
+    const bool gathers = is_gather(move);
+    out << name << ": " << to_string(move.source->placements()) << " -> "
+        << to_string(move.target)
+        << (move.is_refresh ? " of the tensor that it is a view of" : "")
+        << (gathers ? ", a gather\n" : "\n");
+    const RedistributePlan plan = plan_of(move);
+    print_steps(out, plan, rank, "  ", total);
+    total.gathered +=
+        gathers ? detail::gained_bytes(*move.source, move.target) : 0;
+    total.peak = std::max(total.peak, held + plan.peak_memory);
+    held += bytes_of(plan.target, plan.element_size, rank);
+  }
+}
+
 void print_call(
     std::ostream& out, const detail::DryCall& call, int64_t rank,
     Total& total) {
-  out << text_of(call.strategy) << call.reason << '\n';
-  for (const detail::Move& move : call.moves) {
-    out << call.schema->arguments()[move.argument].name() << ": "
-        << to_string(move.source->placements()) << " -> "
-        << to_string(move.target)
-        << (move.is_refresh ? " of the tensor that it is a view of\n" : "\n");
-    print_steps(out, plan_of(move), rank, "  ", total);
-  }
+  out << text_of(call) << call.reason << '\n';
+  print_moves(out, call, rank, total);
   for (const std::string& result : call.results) {
     out << "result: " << result << '\n';
   }
@@ -140,7 +183,14 @@ std::string detail::explain_call(
     out << run.end() << '\n';
   }
   out << "total: " << total.bytes << " bytes on this rank, "
-      << seconds(total.cost) << '\n';
+      << seconds(total.cost);
+  if (total.peak > 0) {
+    out << ", peak memory " << total.peak << " bytes";
+  }
+  if (total.gathered > 0) {
+    out << "; gathers " << total.gathered << " bytes";
+  }
+  out << '\n';
   return out.str();
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <tensor/call/op_traits.h>
+#include <tensor/inspect/named_operators.h>
 
 namespace tessera {
 
@@ -44,9 +45,24 @@ std::string form_of(const c10::OperatorHandle& op, const OpTraits& traits) {
   return traits.decomposition ? "decomposed" : "fallback";
 }
 
+std::string gathers_of(const OperatorInfo& info) {
+  if (const char* reason = detail::reason_to_replicate(info.name)) {
+    return std::string("named: ") + reason;
+  }
+  if (info.form == "whole" || info.form == "fallback") {
+    return "always";
+  }
+  constexpr std::array<std::string_view, 6> kKeepAlike{
+      "pointwise", "factors", "kernel", "random", "composite", "decomposed"};
+  const bool alike =
+      std::find(kKeepAlike.begin(), kKeepAlike.end(), info.form) !=
+      kKeepAlike.end();
+  return alike ? "" : "some cuts";
+}
+
 OperatorInfo info_of(const c10::OperatorHandle& op, const OpTraits& traits) {
   OperatorInfo info{
-      detail::full_name(op.operator_name()), form_of(op, traits), {}, {}};
+      detail::full_name(op.operator_name()), form_of(op, traits), {}, {}, {}};
   const detail::Rule* rule = traits.rule.rule;
   if (rule != nullptr && rule->form == info.form) {
     info.rule = rule->name;
@@ -55,6 +71,7 @@ OperatorInfo info_of(const c10::OperatorHandle& op, const OpTraits& traits) {
       info.text += info.text.empty() ? "+ decomposed" : " + decomposed";
     }
   }
+  info.gathers = gathers_of(info);
   return info;
 }
 

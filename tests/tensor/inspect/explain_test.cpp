@@ -303,7 +303,7 @@ TEST(Explain, PrintsTheWayOfAnOperator) {
         c10::str(
             "aten::nonzero(f32[4, 3] S(0)) on mesh(tp=2), rank ", rank(),
             "\nruns on whole values: no sharding rule\n"
-            "self: S(0) -> R\n"
+            "self: S(0) -> R, a gather\n"
             "  1. all_gather tp: S(0) -> R, 24 bytes, T s\n"));
     EXPECT_EQ(
         without_times(explain("aten::add", a, a)),

@@ -1,9 +1,12 @@
 // Convolution over a cut spatial dim: ranks send each other the rows that their
 // windows read beyond their own, and convolve what they have. The gradient of
 // those rows travels back and is added where they are held.
+#include <algorithm>
+
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/halo.h>
 #include <tensor/decompositions/table.h>
@@ -89,21 +92,58 @@ struct ShardedConvolution {
             decomposed.mesh(), placements, shape, given->dtype()),
         is_channels_last(*given) ? *given : *weight);
     input = in_format_of(*input, *output);
-    // The exchange has no plan; what it saves is this gather.
-    decomposed.announce({0, input, replicated(decomposed.mesh()), false});
   }
 
-  Halo halo(const DecomposedCall& decomposed) const {
+  Halo halo_at(int64_t coordinate) const {
     std::vector<Run> held, of_output;
-    for (int64_t c = 0; c < decomposed.mesh().size(mesh_dim); ++c) {
+    for (int64_t c = 0; c < input->mesh().mesh_shape().size(mesh_dim); ++c) {
       held.push_back(run_at(*input, dim, mesh_dim, c));
       of_output.push_back(run_at(*output, dim, mesh_dim, c));
     }
     const auto d = static_cast<size_t>(dim);
     return Halo(
         std::move(held), std::move(of_output), windows.along(d),
-        input->shape()[d],
-        decomposed.coordinate()[static_cast<size_t>(mesh_dim)]);
+        input->shape()[d], coordinate);
+  }
+  Halo halo(const DecomposedCall& decomposed) const {
+    return halo_at(decomposed.coordinate()[static_cast<size_t>(mesh_dim)]);
+  }
+
+  // Bytes of the rows that the rank at a coordinate of the mesh sends or
+  // receives, whichever is more.
+  int64_t bytes_at(std::vector<int64_t> coordinate) const {
+    std::vector<int64_t> shape = input->layout().local_shape(coordinate);
+    shape[static_cast<size_t>(dim)] = 1;
+    return halo_at(coordinate[static_cast<size_t>(mesh_dim)]).rows_moved() *
+           c10::multiply_integers(shape) *
+           static_cast<int64_t>(c10::elementSize(input->dtype()));
+  }
+
+  // Says which rows are about to be exchanged, `times` times.
+  void announce(
+      const DecomposedCall& decomposed, const char* argument,
+      int64_t times) const {
+    if (!decomposed.is_watched() || times == 0) {
+      return;
+    }
+    const DeviceMesh& mesh = decomposed.mesh();
+    const std::vector<std::string>& names = mesh.mesh_shape().names();
+    Exchange exchange{
+        .text = "all_to_all " +
+                (names.empty() ? std::to_string(mesh_dim)
+                               : names[static_cast<size_t>(mesh_dim)]) +
+                ": rows of neighbours"};
+    std::vector<int64_t> coordinate(static_cast<size_t>(mesh.ndim()), 0);
+    for (int64_t c = 0; c < mesh.size(mesh_dim); ++c) {
+      coordinate[static_cast<size_t>(mesh_dim)] = c;
+      exchange.bytes = std::max(exchange.bytes, times * bytes_at(coordinate));
+    }
+    if (mesh.coordinate()) {
+      exchange.bytes_here = times * bytes_at(*mesh.coordinate());
+    }
+    decomposed.announce(
+        {decomposed.number(argument), input, input->placements(), false, false,
+         std::move(exchange)});
   }
 
   Communicator group(const DecomposedCall& decomposed) const {
@@ -127,6 +167,7 @@ struct ShardedConvolution {
 void convolution(const OpCall& call) {
   DecomposedCall decomposed(call);
   const ShardedConvolution conv(decomposed);
+  conv.announce(decomposed, "input", 1);
   const Placements unsharded = replicated(decomposed.mesh());
   const at::Tensor x = decomposed.shard(
       "input", decomposed.tensor("input"), conv.input->placements());
@@ -177,6 +218,8 @@ void convolution_backward(const OpCall& call) {
   const ShardedConvolution conv(decomposed);
   const auto list = decomposed.argument("output_mask").toBoolList();
   const std::array<bool, 3> mask{list[0], list[1], list[2]};
+  // Rows of the input for the weight, and their gradients back.
+  conv.announce(decomposed, "input", (mask[0] ? 1 : 0) + (mask[1] ? 1 : 0));
   const Placements unsharded = replicated(decomposed.mesh());
   const at::Tensor g = decomposed.shard(
       "grad_output", decomposed.tensor("grad_output"),

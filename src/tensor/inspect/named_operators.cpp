@@ -1,0 +1,78 @@
+#include <tensor/inspect/named_operators.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace tessera::detail::inline tensor_layer {
+
+namespace {
+
+struct Named {
+  std::string_view op;  // all its overloads and variants
+  const char* reason;
+};
+
+// At most 60; tests/tensor/inspect/named_operators_test.cpp checks that each
+// gathers when it is cut where it works.
+constexpr Named kNamed[] = {
+    {"aten::sort", "where an element goes depends on all of its dim"},
+    {"aten::argsort", "where an element goes depends on all of its dim"},
+    {"aten::msort", "where an element goes depends on all of its dim"},
+    {"aten::median", "where an element goes depends on all of its dim"},
+    {"aten::nanmedian", "where an element goes depends on all of its dim"},
+    {"aten::kthvalue", "where an element goes depends on all of its dim"},
+    {"aten::mode", "where an element goes depends on all of its dim"},
+    {"aten::_unique", "where an element goes depends on all of its dim"},
+    {"aten::_unique2", "where an element goes depends on all of its dim"},
+    {"aten::unique_dim", "where an element goes depends on all of its dim"},
+    {"aten::unique_consecutive",
+     "where an element goes depends on all of its dim"},
+    {"aten::unique_dim_consecutive",
+     "where an element goes depends on all of its dim"},
+    {"aten::_linalg_svd", "one matrix is factored as a whole"},
+    {"aten::_linalg_eigh", "one matrix is factored as a whole"},
+    {"aten::linalg_eig", "one matrix is factored as a whole"},
+    {"aten::_linalg_eigvals", "one matrix is factored as a whole"},
+    {"aten::linalg_eigvals", "one matrix is factored as a whole"},
+    {"aten::linalg_qr", "one matrix is factored as a whole"},
+    {"aten::linalg_lu_factor_ex", "one matrix is factored as a whole"},
+    {"aten::linalg_lu", "one matrix is factored as a whole"},
+    {"aten::linalg_inv_ex", "one matrix is factored as a whole"},
+    {"aten::linalg_cholesky_ex", "one matrix is factored as a whole"},
+    {"aten::cholesky", "one matrix is factored as a whole"},
+    {"aten::cholesky_inverse", "one matrix is factored as a whole"},
+    {"aten::_linalg_det", "one matrix is factored as a whole"},
+    {"aten::_linalg_slogdet", "one matrix is factored as a whole"},
+    {"aten::linalg_ldl_factor_ex", "one matrix is factored as a whole"},
+    {"aten::geqrf", "one matrix is factored as a whole"},
+    {"aten::linalg_householder_product", "one matrix is factored as a whole"},
+    {"aten::ormqr", "one matrix is factored as a whole"},
+    {"aten::linalg_matrix_exp", "one matrix is factored as a whole"},
+    {"aten::lu_unpack", "one matrix is factored as a whole"},
+    {"aten::linalg_pinv", "one matrix is factored as a whole"},
+    {"aten::_linalg_solve_ex", "a solution needs its whole matrix"},
+    {"aten::linalg_lu_solve", "a solution needs its whole matrix"},
+    {"aten::linalg_ldl_solve", "a solution needs its whole matrix"},
+    {"aten::linalg_solve_triangular", "a solution needs its whole matrix"},
+    {"aten::triangular_solve", "a solution needs its whole matrix"},
+    {"aten::cholesky_solve", "a solution needs its whole matrix"},
+    {"aten::_cholesky_solve_helper", "a solution needs its whole matrix"},
+    {"aten::linalg_lstsq", "a solution needs its whole matrix"},
+};
+
+// "aten::sort.values_stable" and "aten::sort_" are variants of "aten::sort".
+std::string_view base_of(std::string_view name) {
+  name = name.substr(0, name.find('.'));
+  return name.ends_with('_') ? name.substr(0, name.size() - 1) : name;
+}
+
+}  // namespace
+
+const char* reason_to_replicate(const std::string& name) {
+  const auto* found = std::find_if(
+      std::begin(kNamed), std::end(kNamed),
+      [&](const Named& n) { return n.op == base_of(name); });
+  return found == std::end(kNamed) ? nullptr : found->reason;
+}
+
+}  // namespace tessera::detail::inline tensor_layer
