@@ -67,7 +67,8 @@ class TESSERA_API StateValue {
       : value_(std::move(tensor)) {}
   StateValue(List list) : value_(std::move(list)) {}
   StateValue(StateDict dict);
-  /// A list that Python loads as a tuple. Example: StateValue::tuple({0.9, 0.99}).
+  /// A list that Python loads as a tuple. Example: StateValue::tuple({0.9,
+  /// 0.99}).
   static StateValue tuple(List list);
 
   Kind kind() const { return static_cast<Kind>(value_.index()); }
