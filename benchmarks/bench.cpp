@@ -232,6 +232,7 @@ void set_up_bench(CLI::App& bench, Invocation& invocation) {
   add_bench_comm(bench, invocation.exit_code);
   add_bench_dispatch(bench, invocation.exit_code);
   add_bench_train(bench, invocation.exit_code);
+  add_bench_checkpoint(bench, invocation.exit_code);
 }
 
 const Command kBench{"bench", &set_up_bench};

@@ -29,6 +29,8 @@ std::vector<std::string> missed(const std::vector<Target>& targets);
 /// Prints what is missed, or that nothing is.
 std::string targets_text(const std::vector<Target>& targets);
 
+/// Adds `bench checkpoint`.
+void add_bench_checkpoint(CLI::App& bench, int& exit_code);
 /// Adds `bench comm`.
 void add_bench_comm(CLI::App& bench, int& exit_code);
 /// Adds `bench dispatch`.

@@ -74,9 +74,16 @@ void run_ckpt(Invocation& invocation, const std::function<int()>& work) {
   }
 }
 
-std::unique_ptr<io::Reader> open_for_command(const std::string& path) {
+void add_follow_links(CLI::App& command, bool& follow_links) {
+  command.add_flag(
+      "--follow-links", follow_links,
+      "take files that are symbolic links, as in the cache of Hugging Face");
+}
+
+std::unique_ptr<io::Reader> open_for_command(
+    const std::string& path, bool follow_links) {
   try {
-    return io::open_checkpoint(path);
+    return io::open_checkpoint(path, {.follow_links = follow_links});
   } catch (const io::Error& error) {
     if (error.kind() == io::ErrorKind::kUsage) {
       throw UsageError(error.what() + steps_in(path));

@@ -36,8 +36,11 @@ void set_up_ckpt_diff(CLI::App& ckpt, Invocation& invocation);
 /// layer get what to do; what makes no sense becomes a UsageError.
 void run_ckpt(Invocation& invocation, const std::function<int()>& work);
 
+/// Adds the option --follow-links.
+void add_follow_links(CLI::App& command, bool& follow_links);
 /// Opens a checkpoint; of a folder of steps says which there are.
-std::unique_ptr<io::Reader> open_for_command(const std::string& path);
+std::unique_ptr<io::Reader> open_for_command(
+    const std::string& path, bool follow_links);
 
 /// Returns "12 B", "1.5 KiB", "4.0 GiB".
 std::string readable_bytes(uint64_t bytes);

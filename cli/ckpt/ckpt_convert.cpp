@@ -55,7 +55,7 @@ int convert(const ConvertOptions& options) {
   if (options.max_file_size && !is_safetensors) {
     throw UsageError("--max-file-size is for --format safetensors");
   }
-  const auto reader = open_for_command(options.path);
+  const auto reader = open_for_command(options.path, options.follow_links);
   const Parts parts = is_safetensors
                           ? whole_tensors(*reader, options.max_file_size)
                           : same_parts(*reader);

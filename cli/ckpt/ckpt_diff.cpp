@@ -19,6 +19,7 @@ namespace {
 struct DiffOptions {
   std::string a, b;
   bool json = false;
+  bool follow_links = false;
   bool progress = false;
 };
 
@@ -77,11 +78,13 @@ Differences find_differences(
     const Pair pair{&entry, b.find(entry.name)};
     if (pair.b == nullptr) {
       found.only_a.push_back(&entry);
+      progress.advance(entry.is_tensor() ? tensor_bytes(entry) : 0);
       continue;
     }
     ++found.compared;
     if (pair.a->dtype != pair.b->dtype || pair.a->shape != pair.b->shape) {
       found.other_type.push_back(pair);
+      progress.advance(entry.is_tensor() ? tensor_bytes(entry) : 0);
     } else if (!entry.is_tensor()) {
       if (!(a.read_value(*pair.a) == b.read_value(*pair.b))) {
         found.values.push_back(pair);
@@ -233,8 +236,8 @@ Json differences_json(
 }
 
 int diff_checkpoints(const DiffOptions& options) {
-  const auto a = open_for_command(options.a);
-  const auto b = open_for_command(options.b);
+  const auto a = open_for_command(options.a, options.follow_links);
+  const auto b = open_for_command(options.b, options.follow_links);
   Differences found;
   {
     Progress progress("comparing", summary_json(*a)["bytes"], options.progress);
@@ -258,8 +261,10 @@ void set_up_ckpt_diff(CLI::App& ckpt, Invocation& invocation) {
   diff->add_option("A", options->a, "a checkpoint of any format")->required();
   diff->add_option("B", options->b, "another one")->required();
   diff->add_flag("--json", options->json, "print JSON");
+  add_follow_links(*diff, options->follow_links);
   diff->add_flag(
-      "--progress", options->progress, "how far it is, on standard error");
+      "--progress", options->progress,
+      "a line for every tenth, on standard error");
   diff->callback([options, &invocation] {
     run_ckpt(invocation, [&] { return diff_checkpoints(*options); });
   });

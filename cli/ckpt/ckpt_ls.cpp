@@ -15,6 +15,7 @@ namespace {
 struct LsOptions {
   std::string path;
   bool json = false;
+  bool follow_links = false;
 };
 
 /// A part of names between points, and what lies below it.
@@ -225,7 +226,7 @@ Json ls_json(const io::Reader& reader) {
 }
 
 int list_checkpoint(const LsOptions& options) {
-  const auto reader = open_for_command(options.path);
+  const auto reader = open_for_command(options.path, options.follow_links);
   if (options.json) {
     print_json(ls_json(*reader));
     return 0;
@@ -246,6 +247,7 @@ void set_up_ckpt_ls(CLI::App& ckpt, Invocation& invocation) {
   ls->add_option("PATH", options->path, "a checkpoint of any format")
       ->required();
   ls->add_flag("--json", options->json, "print JSON");
+  add_follow_links(*ls, options->follow_links);
   ls->callback([options, &invocation] {
     run_ckpt(invocation, [&] { return list_checkpoint(*options); });
   });

@@ -72,7 +72,7 @@ void add_tensor(Parts& parts, const io::Entry& tensor, const Layout& layout) {
 int reshard(const ReshardOptions& options) {
   const MeshShape mesh = parse_mesh(options.mesh);
   const Placements placements = wanted_placements(options, mesh);
-  const auto reader = open_for_command(options.path);
+  const auto reader = open_for_command(options.path, options.follow_links);
   const io::Format format = options.format.empty()
                                 ? reader->format()
                                 : io::format_named(options.format);

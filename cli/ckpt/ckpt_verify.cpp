@@ -13,6 +13,7 @@ namespace {
 struct VerifyOptions {
   std::string path;
   bool json = false;
+  bool follow_links = false;
   bool progress = false;
 };
 
@@ -41,12 +42,25 @@ void check_part(
   }
 }
 
+void verify_entry(
+    const io::Reader& reader, const io::Entry& entry, Progress& progress) {
+  if (!entry.is_tensor()) {
+    reader.verify(entry);
+    return;
+  }
+  for (size_t i = 0; i < entry.chunks.size(); ++i) {
+    detail::verify_payload(*reader.open_payload(entry, i));
+    progress.advance(static_cast<uint64_t>(
+        *io::byte_count(entry.chunks[i].box.sizes, *entry.dtype)));
+  }
+}
+
 std::vector<Problem> find_problems(const io::Reader& reader, bool progress) {
   Progress shown("verifying", summary_json(reader)["bytes"], progress);
   std::vector<Problem> problems;
   for (const io::Entry& entry : reader.entries()) {
-    check_part(problems, entry.name, [&] { reader.verify(entry); });
-    shown.advance(entry.is_tensor() ? tensor_bytes(entry) : 0);
+    check_part(
+        problems, entry.name, [&] { verify_entry(reader, entry, shown); });
   }
   check_part(problems, "", [&] { reader.verify_files(); });
   return problems;
@@ -78,7 +92,7 @@ std::string verdict(
 }
 
 int verify_checkpoint(const VerifyOptions& options) {
-  const auto reader = open_for_command(options.path);
+  const auto reader = open_for_command(options.path, options.follow_links);
   const std::vector<Problem> problems =
       find_problems(*reader, options.progress);
   if (options.json) {
@@ -105,8 +119,10 @@ void set_up_ckpt_verify(CLI::App& ckpt, Invocation& invocation) {
   verify->add_option("PATH", options->path, "a checkpoint of any format")
       ->required();
   verify->add_flag("--json", options->json, "print JSON");
+  add_follow_links(*verify, options->follow_links);
   verify->add_flag(
-      "--progress", options->progress, "how far it is, on standard error");
+      "--progress", options->progress,
+      "a line for every tenth, on standard error");
   verify->callback([options, &invocation] {
     run_ckpt(invocation, [&] { return verify_checkpoint(*options); });
   });

@@ -4,33 +4,45 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "ckpt.h"
 
 namespace tessera::cli {
 
-Progress::Progress(std::string title, uint64_t total, bool is_asked_for)
-    : title_(std::move(title)),
-      total_(total),
-      terminal_(detect_terminal(STDERR_FILENO, false)),
-      begin_(Clock::now()),
-      drawn_(begin_) {
-  is_shown_ = is_asked_for || terminal_.is_terminal;
+namespace {
+
+// As set-up and builds have it.
+double seconds_between_lines() {
+  const char* text = std::getenv("TESSERA_PROGRESS_SECONDS");
+  char* end = nullptr;
+  const double seconds = text == nullptr ? 20 : std::strtod(text, &end);
+  return end == text ? 20 : seconds;
 }
 
+}  // namespace
+
+Progress::Progress(std::string title, uint64_t total, bool has_tenths)
+    : title_(std::move(title)),
+      total_(total),
+      has_tenths_(has_tenths),
+      pause_(seconds_between_lines()),
+      terminal_(detect_terminal(STDERR_FILENO, false)),
+      begin_(Clock::now()),
+      drawn_(begin_) {}
+
 Progress::~Progress() {
-  if (is_shown_ && terminal_.is_terminal) {
+  if (terminal_.is_terminal) {
     std::fprintf(stderr, "\r%s\r", repeat(" ", terminal_.width - 1).c_str());
   }
 }
 
 void Progress::advance(uint64_t bytes) {
   done_ += bytes;
-  if (!is_shown_ || total_ == 0) {
-    return;
+  if (total_ != 0) {
+    terminal_.is_terminal ? draw_on_terminal() : draw_lines();
   }
-  terminal_.is_terminal ? draw_on_terminal() : draw_tenths();
 }
 
 std::string Progress::line() const {
@@ -64,12 +76,14 @@ void Progress::draw_on_terminal() {
   std::fprintf(stderr, "\r%s", text.c_str());
 }
 
-void Progress::draw_tenths() {
+void Progress::draw_lines() {
   const uint64_t tenths = done_ * 10 / total_;
-  if (tenths > tenths_) {
-    tenths_ = tenths;
+  const bool is_due = Clock::now() - drawn_ >= pause_;
+  if (is_due || (has_tenths_ && tenths > tenths_)) {
+    drawn_ = Clock::now();
     std::fprintf(stderr, "%s\n", line().c_str());
   }
+  tenths_ = tenths;
 }
 
 }  // namespace tessera::cli

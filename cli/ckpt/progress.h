@@ -9,12 +9,13 @@
 
 namespace tessera::cli {
 
-/// A terminal has one line that is drawn again; other outputs get a line for
-/// every tenth, and only where --progress asks for it.
+/// A terminal has one line with a bar, drawn again; other outputs get a line
+/// about every 20 s (TESSERA_PROGRESS_SECONDS), and with --progress one for
+/// every tenth.
 class Progress {
  public:
   /// `title` is what is done: "converting".
-  Progress(std::string title, uint64_t total, bool is_asked_for);
+  Progress(std::string title, uint64_t total, bool has_tenths);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -27,12 +28,13 @@ class Progress {
 
   std::string line() const;
   void draw_on_terminal();
-  void draw_tenths();
+  void draw_lines();
 
   std::string title_;
   uint64_t total_;
   uint64_t done_ = 0;
-  bool is_shown_;
+  bool has_tenths_;
+  std::chrono::duration<double> pause_;
   Terminal terminal_;
   Clock::time_point begin_;
   Clock::time_point drawn_;

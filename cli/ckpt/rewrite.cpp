@@ -210,8 +210,10 @@ void add_rewrite_options(CLI::App& command, RewriteOptions& options) {
       "--drop-values", options.drop_values,
       "leave out values that cannot be written, and name them");
   command.add_flag("--json", options.json, "print JSON");
+  add_follow_links(command, options.follow_links);
   command.add_flag(
-      "--progress", options.progress, "how far it is, on standard error");
+      "--progress", options.progress,
+      "a line for every tenth, on standard error");
 }
 
 io::TensorChunk chunk_of(const io::Entry& tensor, const io::Box& box) {

@@ -15,6 +15,7 @@ struct RewriteOptions {
   bool overwrite = false;
   bool drop_values = false;
   bool json = false;
+  bool follow_links = false;
   bool progress = false;
 };
 

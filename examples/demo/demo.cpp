@@ -9,10 +9,12 @@
 #include <array>
 #include <climits>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/command.h"
@@ -31,6 +33,8 @@ constexpr int64_t kMostRanks = kDemoSizes.batch * kDemoSizes.heads;
 struct DemoSettings {
   std::optional<int64_t> ranks;
   std::string mesh;
+  std::string restart;
+  std::string checkpoint;
   std::string engine = "threads";
   int steps = DemoOptions().steps;
   std::string dtype = "f64";
@@ -92,6 +96,13 @@ void print_to_terminal(const std::string& path) {
       std::to_string(options.steps),
       "--dtype",
       settings.dtype};
+  for (const auto& [option, value] :
+       {std::pair("--restart", settings.restart),
+        std::pair("--checkpoint", settings.checkpoint)}) {
+    if (!value.empty()) {
+      words.insert(words.end(), {option, value});
+    }
+  }
   if (settings.json) {
     words.emplace_back("--json");
   }
@@ -131,6 +142,23 @@ int train_and_report(
   return verdict.equal() ? 0 : kExitFailure;
 }
 
+/// Says what is wrong with the checkpoint before half of the steps are done.
+void check_checkpoint(const DemoOptions& options) {
+  if (options.checkpoint.empty()) {
+    return;
+  }
+  if (!options.restart) {
+    throw UsageError(
+        "--checkpoint: there is no restart, so no checkpoint is saved; leave "
+        "it out");
+  }
+  if (std::filesystem::exists(options.checkpoint)) {
+    throw UsageError(
+        "--checkpoint: there is something at " + options.checkpoint +
+        " already; name another path");
+  }
+}
+
 int run_demo(const DemoSettings& settings) {
   DemoOptions options;
   options.steps = settings.steps;
@@ -138,12 +166,20 @@ int run_demo(const DemoSettings& settings) {
   options.mesh = demo_mesh(settings.mesh, settings.ranks);
   const LaunchedAs launched = as_work(launched_as);
   const bool is_launched = launched.ranks > 1 || settings.is_rank;
-  if (!is_launched && settings.engine != "threads") {
-    exec_job(settings, options);
-  }
+  const bool starts_job = !is_launched && settings.engine != "threads";
   if (is_launched) {
     options.mesh = demo_mesh(settings.mesh, launched.ranks);
     options.processes = launched.processes;
+  }
+  options.checkpoint = settings.checkpoint;
+  options.restart = restart_mesh(
+      settings.restart, options.mesh, options.steps,
+      starts_job || options.processes ? options.mesh.ranks() : kMostRanks);
+  if (launched.rank == 0) {  // others may come when it is there
+    check_checkpoint(options);
+  }
+  if (starts_job) {
+    exec_job(settings, options);
   }
   return train_and_report(settings, options, launched.rank == 0);
 }
@@ -164,6 +200,13 @@ void set_up_demo(CLI::App& demo, Invocation& invocation) {
   demo.add_option(
       "--mesh", settings->mesh,
       "ranks along which batches and weights are cut: dp=2,tp=2");
+  demo.add_option(
+      "--restart", settings->restart,
+      "mesh on which the sharded run goes on after half of the steps, from a "
+      "checkpoint; none: it goes through; by default one of a rank less");
+  demo.add_option(
+      "--checkpoint", settings->checkpoint,
+      "keep the checkpoint, a folder that does not exist yet");
   demo.add_option(
           "--engine", settings->engine,
           "how ranks are realised: threads, mpi, gloo")

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,16 @@ struct DemoMesh {
 
 struct DemoOptions {
   DemoMesh mesh = {};
+  /// Where training goes on after half of the steps, from a checkpoint.
+  std::optional<DemoMesh> restart = {};
+  /// The path of the checkpoint; else it is removed when it was read.
+  std::string checkpoint = {};
   int steps = 900;
   bool float32 = false;
   /// The ranks are the processes of this job, else threads.
   bool processes = false;
+  /// The steps on `mesh`.
+  int steps_before_restart() const { return restart ? steps / 2 : steps; }
 };
 
 /// One training from the common start.
@@ -63,7 +70,7 @@ struct DemoParameter {
 };
 
 /// Collectives of rank 0 that have one cause and are of one kind, over all
-/// steps of the sharded run.
+/// steps of the sharded run on the first mesh.
 struct DemoTraffic {
   std::string cause;  // layers count as one: "blocks.*.mlp.down, ..."
   std::string kind;   // "all_reduce"
@@ -73,11 +80,20 @@ struct DemoTraffic {
   int64_t bytes = 0;
 };
 
+/// A checkpoint of the sharded run, and where it was read.
+struct DemoRestart {
+  std::string mesh;
+  int64_t checkpoint_bytes = 0;
+  double save_seconds = 0;
+  double load_seconds = 0;
+};
+
 struct DemoResult {
   DemoRun plain;
   DemoRun sharded;
   std::string mesh;
   std::string engine;
+  DemoRestart restart;
   int64_t characters = 0;  // of the text
   int64_t vocabulary = 0;
   std::string prompt;
@@ -88,6 +104,7 @@ struct DemoResult {
 /// Where a run stands.
 struct DemoStep {
   bool sharded = false;
+  bool restarted = false;
   int step = 0;
   double loss = 0;
   double seconds = 0;  // since the run began

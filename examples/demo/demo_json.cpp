@@ -50,7 +50,7 @@ double tokens_per_second(const DemoRun& run) {
 std::string demo_json(const DemoResult& result, const DemoOptions& options) {
   const DemoVerdict verdict = compare_curves(
       result.plain.losses, result.sharded.losses, options.float32);
-  const Json json = {
+  Json json = {
       {"ranks", options.mesh.ranks()},
       {"mesh", result.mesh},
       {"engine", result.engine},
@@ -70,6 +70,15 @@ std::string demo_json(const DemoResult& result, const DemoOptions& options) {
       {"prompt", result.prompt},
       {"text", result.sharded.text},
       {"plain_text", result.plain.text}};
+  if (options.restart) {
+    json.update(
+        {{"restart_after", options.steps_before_restart()},
+         {"restart_ranks", options.restart->ranks()},
+         {"restart_mesh", result.restart.mesh},
+         {"checkpoint_bytes", result.restart.checkpoint_bytes},
+         {"save_seconds", result.restart.save_seconds},
+         {"load_seconds", result.restart.load_seconds}});
+  }
   return json.dump() + "\n";
 }
 

@@ -10,16 +10,17 @@
 namespace tessera::cli {
 namespace {
 
-DemoMesh parse_demo_mesh(const std::string& text) {
+DemoMesh parse_demo_mesh(const std::string& option, const std::string& text) {
   const MeshShape shape = parse_mesh(text);
   const std::vector<std::string>& names = shape.names();
   using Names = std::vector<std::string>;
   if (names != Names{"dp", "tp"} && names != Names{"dp"} &&
       names != Names{"tp"}) {
     throw UsageError(
-        "--mesh: the dims are dp, along which batches are cut, and tp, along "
-        "which weights are; got '" +
-        text + "'; example: --mesh dp=2,tp=2");
+        option +
+        ": the dims are dp, along which batches are cut, and tp, along which "
+        "weights are; got '" +
+        text + "'; example: " + option + " dp=2,tp=2");
   }
   const auto size_of = [&](const std::string& name) {
     const auto found = std::find(names.begin(), names.end(), name);
@@ -56,10 +57,17 @@ DemoMesh choose_demo_mesh(int64_t ranks) {
   return {.dp = ranks / tp, .tp = tp};
 }
 
+DemoMesh choose_restart_mesh(const DemoMesh& mesh) {
+  const int64_t ranks = std::max<int64_t>(mesh.ranks() - 1, 1);
+  return mesh.tp > 1
+             ? DemoMesh{.dp = std::min(ranks, kDemoSizes.batch), .tp = 1}
+             : choose_demo_mesh(ranks);
+}
+
 DemoMesh demo_mesh(const std::string& text, std::optional<int64_t> ranks) {
   DemoMesh mesh;
   if (!text.empty()) {
-    mesh = parse_demo_mesh(text);
+    mesh = parse_demo_mesh("--mesh", text);
   } else if (ranks) {
     mesh = choose_demo_mesh(*ranks);
   }
@@ -71,6 +79,30 @@ DemoMesh demo_mesh(const std::string& text, std::optional<int64_t> ranks) {
   }
   check_fits_model(mesh);
   return mesh;
+}
+
+std::optional<DemoMesh> restart_mesh(
+    const std::string& text, const DemoMesh& mesh, int steps, int64_t most) {
+  if (text == "none" || (text.empty() && steps < 2)) {
+    return std::nullopt;
+  }
+  if (steps < 2) {
+    throw UsageError(
+        "--restart: a restart is between two steps; got --steps " +
+        std::to_string(steps) + "; use more, or --restart none");
+  }
+  const DemoMesh restart = text.empty() ? choose_restart_mesh(mesh)
+                                        : parse_demo_mesh("--restart", text);
+  check_fits_model(restart);
+  if (restart.ranks() > most) {
+    throw UsageError(
+        "--restart: the mesh " + text + " has " +
+        counted(restart.ranks(), "rank") + ", but there are " +
+        std::to_string(most) +
+        " processes; use fewer, or ranks that are "
+        "threads");
+  }
+  return restart;
 }
 
 }  // namespace tessera::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "demo.h"
 
@@ -18,8 +19,16 @@ struct LaunchedAs {
 /// Tells whether a launcher started this process with ranks, and how many.
 LaunchedAs launched_as();
 
-/// Runs `body` on every rank: on threads, or as this process of the job, where
-/// it waits until all ranks are there, however long.
-void on_ranks(const DemoOptions& options, const std::function<void()>& body);
+/// Waits until all processes of the job are there, however long.
+void wait_for_all_ranks(const DemoOptions& options);
+
+/// Runs `body` on every rank: on `ranks` threads, or as this process of the
+/// job, when all are there.
+void on_ranks(
+    const DemoOptions& options, int64_t ranks,
+    const std::function<void()>& body);
+
+/// Returns the text of the first process on all processes of the job.
+std::string agreed_text(const DemoOptions& options, const std::string& text);
 
 }  // namespace tessera::cli

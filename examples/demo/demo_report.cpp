@@ -33,6 +33,12 @@ std::string sharded_title(const DemoMesh& mesh) {
   return "sharded, " + mesh_text(mesh);
 }
 
+std::string curve_title(const DemoOptions& options) {
+  return options.restart
+             ? mesh_text(options.mesh) + ", then " + mesh_text(*options.restart)
+             : sharded_title(options.mesh);
+}
+
 std::string tokens_per_second(int steps, double seconds) {
   const double tokens = static_cast<double>(steps * kDemoTokensPerStep);
   return with_commas(seconds > 0 ? static_cast<int64_t>(tokens / seconds) : 0) +
@@ -120,19 +126,20 @@ std::string draw_traffic(
   if (result.traffic.empty()) {
     return "no communication\n";
   }
+  const int steps = options.steps_before_restart();
   TextTable table({"cause", "op", "pass", "count", "bytes"});
   DemoTraffic sum;
   for (const DemoTraffic& row : result.traffic) {
     table.add(
         {row.cause, row.kind + " " + row.mesh_dims,
-         row.in_backward ? "bwd" : "fwd", per_step(row.count, options.steps),
-         per_step(row.bytes, options.steps)});
+         row.in_backward ? "bwd" : "fwd", per_step(row.count, steps),
+         per_step(row.bytes, steps)});
     sum.count += row.count;
     sum.bytes += row.bytes;
   }
   table.add(
-      {"in all", "", "", per_step(sum.count, options.steps),
-       per_step(sum.bytes, options.steps)});
+      {"in all", "", "", per_step(sum.count, steps),
+       per_step(sum.bytes, steps)});
   return "communication of rank 0 in a step, by cause\n" + table.draw(terminal);
 }
 
@@ -145,6 +152,22 @@ std::string verdict_text(const DemoResult& result, const DemoOptions& options) {
          (verdict.equal() ? "equal: the same training"
                           : "DIFFERENT: not the same training") +
          "\n";
+}
+
+std::string restart_text(const DemoResult& result, const DemoOptions& options) {
+  if (!options.restart) {
+    return "";
+  }
+  return "saved after step " + std::to_string(options.steps_before_restart()) +
+         " by " + counted(options.mesh.ranks(), "rank") + " (" +
+         with_commas(result.restart.checkpoint_bytes) + " bytes, " +
+         format("%.0f ms", 1e3 * result.restart.save_seconds) +
+         "), loaded by " + counted(options.restart->ranks(), "rank") + ", " +
+         mesh_text(*options.restart) + " (" +
+         format("%.0f ms", 1e3 * result.restart.load_seconds) + ")\n" +
+         (options.checkpoint.empty()
+              ? ""
+              : "tessera ckpt ls " + options.checkpoint + " shows it\n");
 }
 
 std::string speed_text(const DemoResult& result, const DemoOptions& options) {
@@ -168,14 +191,17 @@ std::string written_text(const DemoResult& result) {
 }  // namespace
 
 void DemoProgressReport::operator()(const DemoStep& step) const {
+  const DemoMesh& mesh = step.restarted ? *options_.restart : options_.mesh;
   const std::string name = pad_right(
-      step.sharded ? sharded_title(options_.mesh) : std::string("plain"),
+      step.sharded ? sharded_title(mesh) : std::string("plain"),
       columns(sharded_title(options_.mesh)) + 2);
   const std::string figures = std::to_string(step.step) + "/" +
                               std::to_string(options_.steps) + "  loss " +
                               format("%.4f", step.loss) + "  " +
                               tokens_per_second(step.step, step.seconds);
-  const bool last = step.step == options_.steps;
+  const bool last =
+      step.step == options_.steps ||
+      (step.sharded && step.step == options_.steps_before_restart());
   if (terminal_.is_terminal) {
     print("\r" + bar_line(name, figures, step.step) + (last ? "\n" : ""));
   } else if (last || step.step % std::max(1, options_.steps / 10) == 0) {
@@ -205,7 +231,13 @@ std::string demo_opening(const DemoOptions& options) {
          counted(kDemoTokensPerStep, "token") + ", " +
          (options.float32 ? "f32" : "f64") + ".\nFirst plainly, then on " +
          counted(options.mesh.ranks(), "rank") + ", " +
-         mesh_text(options.mesh) + ": same start, same batches.\n";
+         mesh_text(options.mesh) +
+         (options.restart
+              ? ", and after half of the steps,\nfrom a checkpoint, on " +
+                    counted(options.restart->ranks(), "rank") + ", " +
+                    mesh_text(*options.restart)
+              : "") +
+         ": same start, same batches.\n";
 }
 
 std::string demo_text_report(
@@ -214,10 +246,11 @@ std::string demo_text_report(
   return "\n" +
          draw_curves(
              {{"plain", result.plain.losses},
-              {sharded_title(options.mesh), result.sharded.losses}},
+              {curve_title(options), result.sharded.losses}},
              terminal) +
-         "\n" + verdict_text(result, options) + speed_text(result, options) +
-         "\n" + draw_parameters(result, options, terminal) + "\n" +
+         "\n" + verdict_text(result, options) + restart_text(result, options) +
+         speed_text(result, options) + "\n" +
+         draw_parameters(result, options, terminal) + "\n" +
          draw_traffic(result, options, terminal) + "\n" + written_text(result);
 }
 

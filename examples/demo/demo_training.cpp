@@ -2,28 +2,26 @@
 // once on a mesh, from one start and with the same batches.
 #include "demo_training.h"
 
+#include <tessera/checkpoint/checkpoint.h>
 #include <tessera/parallel/data_parallel.h>
 #include <tessera/parallel/loss_parallel.h>
 #include <tessera/parallel/parallelize_module.h>
-#include <tessera/tensor/dtensor.h>
-#include "examples/gpt.h"
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "demo_corpus.h"
+#include "demo_checkpoint.h"
+#include "demo_model.h"
 #include "demo_ranks.h"
 #include "demo_records.h"
 
 namespace tessera::cli {
 namespace {
 
-using gpt::Gpt;
 using Clock = std::chrono::steady_clock;
 
 // The rate falls to nothing over the steps, and gradients that are rounding
@@ -31,9 +29,6 @@ using Clock = std::chrono::steady_clock;
 // until f32 curves part.
 constexpr double kLearningRate = 6e-3;
 constexpr double kEpsilon = 1e-6;
-constexpr const char* kPrompt = "The keeper ";
-constexpr int kWritten = 100;  // characters after the prompt, at most
-constexpr double kTemperature = 0.5;
 
 // The first run of an operator without a sharding rule says so once, in the
 // middle of the progress bar.
@@ -41,88 +36,32 @@ struct NoWarnings final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-/// What both runs share.
-struct Task {
-  Corpus corpus = Corpus::shipped();
-  at::ScalarType dtype = at::kDouble;
-  int steps = 0;
-  std::vector<at::Tensor> start;  // the values of the parameters
-};
-
-Gpt new_model(const Task& task) {
-  Gpt model(gpt::Sizes{
-      .vocabulary = task.corpus.vocabulary(),
-      .length = kDemoSizes.length,
-      .width = kDemoSizes.width,
-      .heads = kDemoSizes.heads,
-      .hidden = kDemoSizes.hidden,
-      .layers = kDemoSizes.layers});
-  model->to(task.dtype);
-  const torch::NoGradGuard no_grad;
-  const std::vector<at::Tensor> parameters = model->parameters();
-  for (size_t i = 0; i < task.start.size(); ++i) {
-    parameters[i].copy_(task.start[i]);
-  }
-  return model;
-}
-
-Task make_task(const DemoOptions& options) {
-  Task task;
-  task.dtype = options.float32 ? at::kFloat : at::kDouble;
-  task.steps = options.steps;
-  torch::manual_seed(0);
-  for (const at::Tensor& value : new_model(task)->parameters()) {
-    task.start.push_back(value.detach().clone());
-  }
-  return task;
-}
-
-/// Returns the plan of Megatron: by outputs, then by inputs, so that attention
-/// and MLP each add up once; and the vocabulary cut at both ends.
-ParallelPlan tensor_parallel() {
-  return {
-      {"tokens", RowwiseParallel()},
-      {"blocks.*.attention.[qkv]", ColwiseParallel()},
-      {"blocks.*.attention.o", RowwiseParallel()},
-      {"blocks.*.mlp.up", ColwiseParallel()},
-      {"blocks.*.mlp.down", RowwiseParallel()},
-      {"head", ColwiseParallel()}};
-}
-
-/// Where a model's inputs belong.
-struct Place {
-  std::optional<DeviceMesh> mesh;  // nothing: they stay plain
-
-  at::Tensor operator()(
-      const at::Tensor& tensor, const Placement& along_dp) const {
-    // Every rank has the same tensor and takes its part.
-    return mesh ? distribute_tensor(
-                      tensor, *mesh, {along_dp, Replicate()},
-                      {.src_data_rank = std::nullopt})
-                : tensor;
-  }
-};
-
-at::Tensor whole(const at::Tensor& tensor) {
-  return is_dtensor(tensor) ? full_tensor(tensor) : tensor;
-}
-
 void set_rate(torch::optim::AdamW& optimizer, double rate) {
   for (auto& group : optimizer.param_groups()) {
     group.options().set_lr(rate);
   }
 }
 
+torch::optim::AdamW new_optimizer(const Gpt& model) {
+  return torch::optim::AdamW(
+      model->parameters(),
+      torch::optim::AdamWOptions(kLearningRate).eps(kEpsilon));
+}
+
+/// Steps begin + 1 to end.
+struct Steps {
+  int begin = 0;
+  int end = 0;
+};
+
 using Report = std::function<void(int step, double loss)>;
 
 /// The same steps for both runs; `parallel` where gradients are to be summed.
 void train(
-    Gpt& model, const Task& task, const Place& place, DataParallel* parallel,
+    Gpt& model, torch::optim::AdamW& optimizer, const Task& task,
+    const Steps& steps, const Place& place, DataParallel* parallel,
     const Report& report) {
-  torch::optim::AdamW optimizer(
-      model->parameters(),
-      torch::optim::AdamWOptions(kLearningRate).eps(kEpsilon));
-  for (int step = 1; step <= task.steps; ++step) {
+  for (int step = steps.begin + 1; step <= steps.end; ++step) {
     const Batch batch =
         task.corpus.batch(step, kDemoSizes.batch, kDemoSizes.length);
     optimizer.zero_grad();
@@ -143,89 +82,138 @@ void train(
   }
 }
 
-/// Draws a character: between 0 and 1 each has a stretch as long as it is
-/// likely, and the random number `uniform` lies in one of them.
-int64_t draw(const at::Tensor& logits, const at::Tensor& uniform) {
-  const at::Tensor chances = (logits.to(at::kDouble) / kTemperature).softmax(0);
-  return std::min<int64_t>(
-      (chances.cumsum(0) < uniform).sum().item<int64_t>(), logits.size(0) - 1);
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// Lets a model go on with the prompt to the end of the line, with the same
-/// random numbers for every model. Attention looks back only, so what stands
-/// after the last character of a window does not count.
-std::string write_line(Gpt& model, const Task& task, const Place& place) {
-  const torch::NoGradGuard no_grad;
-  const at::Tensor uniform = torch::rand(
-      {kWritten}, at::detail::createCPUGenerator(/*seed=*/0), at::kDouble);
-  const std::vector<int64_t> prompt = task.corpus.encode(kPrompt);
-  std::vector<int64_t> written = prompt;
-  for (int i = 0; i < kWritten; ++i) {
-    const auto held = std::min<int64_t>(
-        static_cast<int64_t>(written.size()), kDemoSizes.length);
-    std::vector<int64_t> window(written.end() - held, written.end());
-    window.resize(static_cast<size_t>(kDemoSizes.length));
-    const at::Tensor input = torch::tensor(window, at::kLong).unsqueeze(0);
-    const at::Tensor logits = whole(model(place(input, Replicate())));
-    written.push_back(draw(logits[0][held - 1], uniform[i]));
-    if (task.corpus.decode({written.back()}) == "\n") {
-      written.pop_back();
-      break;
-    }
-  }
-  return task.corpus.decode(
-      {written.begin() + static_cast<int64_t>(prompt.size()), written.end()});
-}
-
-/// Trains, and fills in the run where this rank reports.
-void run_training(
-    Gpt& model, const Task& task, const Place& place, DataParallel* parallel,
-    DemoRun* run, const DemoProgress& progress) {
+/// Notes a step in the run, where this rank reports.
+Report report_to(DemoRun* run, DemoStep step, const DemoProgress& progress) {
   const auto begin = Clock::now();
-  train(model, task, place, parallel, [&](int step, double loss) {
+  const double before = run != nullptr ? run->seconds : 0;
+  return [=](int number, double loss) mutable {
     if (run != nullptr) {
       run->losses.push_back(loss);
-      run->seconds =
-          std::chrono::duration<double>(Clock::now() - begin).count();
-      progress({place.mesh.has_value(), step, loss, run->seconds});
+      run->seconds = before + seconds_since(begin);
+      step.step = number;
+      step.loss = loss;
+      step.seconds = run->seconds;
+      progress(step);
     }
-  });
+  };
 }
 
 void run_plain(const Task& task, DemoRun& run, const DemoProgress& progress) {
   Gpt model = new_model(task);
+  torch::optim::AdamW optimizer = new_optimizer(model);
   const Place place;
-  run_training(model, task, place, nullptr, &run, progress);
+  train(
+      model, optimizer, task, {0, task.steps}, place, nullptr,
+      report_to(&run, {}, progress));
   run.text = write_line(model, task, place);
 }
 
-/// Trains on one rank of the world; `result` is null on all but rank 0.
+/// The model on a mesh, at the common start.
+struct Sharded {
+  Sharded(const Task& task, const DemoMesh& shape)
+      : mesh(at::kCPU, ranks_of(shape), {"dp", "tp"}), model(new_model(task)) {
+    parallelize_module(model, mesh, tensor_parallel());
+    optimizer.emplace(new_optimizer(model));
+  }
+  static at::Tensor ranks_of(const DemoMesh& shape) {
+    return at::arange(shape.ranks(), at::kLong).view({shape.dp, shape.tp});
+  }
+  checkpoint::StateDict state() {
+    return checkpoint::state_dict(*model, *optimizer);
+  }
+  void train(const Task& task, const Steps& steps, const Report& report) {
+    DataParallel parallel(*model, mesh);
+    cli::train(model, *optimizer, task, steps, Place{mesh}, &parallel, report);
+  }
+
+  DeviceMesh mesh;
+  Gpt model;
+  std::optional<torch::optim::AdamW> optimizer;
+};
+
+void finish(Sharded& sharded, const Task& task, DemoResult* result) {
+  const std::string text = write_line(sharded.model, task, Place{sharded.mesh});
+  if (result != nullptr) {
+    result->sharded.text = text;
+  }
+}
+
+/// The steps on the first mesh, on one rank of the world; `result` is null on
+/// all but rank 0.
 void run_sharded(
-    const Task& task, const DemoMesh& shape, DemoResult* result,
-    const DemoProgress& progress) {
-  const DeviceMesh mesh =
-      init_device_mesh(at::kCPU, {shape.dp, shape.tp}, {"dp", "tp"});
-  Gpt model = new_model(task);
-  parallelize_module(model, mesh, tensor_parallel());
-  DataParallel parallel(*model, mesh);
-  const Place place{mesh};
+    const Task& task, const DemoOptions& options, const std::string& path,
+    DemoResult* result, const DemoProgress& progress) {
+  Sharded sharded(task, options.mesh);
   {
     const CommLog log;
-    run_training(
-        model, task, place, &parallel, result ? &result->sharded : nullptr,
-        progress);
+    sharded.train(
+        task, {0, options.steps_before_restart()},
+        report_to(
+            result ? &result->sharded : nullptr, {.sharded = true}, progress));
     if (result != nullptr) {
       result->traffic = sum_up(log.entries());
     }
   }
-  const std::string text = write_line(model, task, place);
   if (result != nullptr) {
-    result->sharded.text = text;
-    result->mesh = to_string(mesh);
+    result->mesh = to_string(sharded.mesh);
     result->engine = init().engine();
-    for (const auto& item : model->named_parameters()) {
+    for (const auto& item : sharded.model->named_parameters()) {
       result->parameters.push_back(describe(item.key(), item.value()));
     }
+  }
+  if (!options.restart) {
+    return finish(sharded, task, result);
+  }
+  const auto begin = Clock::now();
+  checkpoint::save({{"training", sharded.state()}}, path);
+  if (result != nullptr) {
+    result->restart.save_seconds = seconds_since(begin);
+    result->restart.checkpoint_bytes = checkpoint_bytes(path);
+  }
+}
+
+/// The others, on the second mesh, from the checkpoint.
+void go_on(
+    const Task& task, const DemoOptions& options, const std::string& path,
+    DemoResult* result, const DemoProgress& progress) {
+  Sharded sharded(task, *options.restart);
+  const auto begin = Clock::now();
+  checkpoint::StateDict state{{"training", sharded.state()}};
+  checkpoint::load(state, path);
+  if (result != nullptr) {
+    result->restart.load_seconds = seconds_since(begin);
+    result->restart.mesh = to_string(sharded.mesh);
+  }
+  if (sharded.mesh.coordinate()) {  // processes may be more than its ranks
+    sharded.train(
+        task, {options.steps_before_restart(), options.steps},
+        report_to(
+            result ? &result->sharded : nullptr,
+            {.sharded = true, .restarted = true}, progress));
+    finish(sharded, task, result);
+  }
+}
+
+void run_on_meshes(
+    const Task& task, const DemoOptions& options, DemoResult& result,
+    const DemoProgress& progress) {
+  const DemoCheckpoint checkpoint(options);
+  const auto on_rank = [&](auto run) {
+    return [&, run] {
+      NoWarnings quiet;
+      const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
+      run(task, options, checkpoint.path(), rank() == 0 ? &result : nullptr,
+          progress);
+    };
+  };
+  on_ranks(options, options.mesh.ranks(), on_rank(run_sharded));
+  if (options.restart) {
+    on_ranks(options, options.restart->ranks(), on_rank(go_on));
+    wait_for_all_ranks(options);  // those without a part for the others
   }
 }
 
@@ -239,15 +227,11 @@ DemoResult train_demo(
   DemoResult result;
   result.characters = task.corpus.size();
   result.vocabulary = task.corpus.vocabulary();
-  result.prompt = kPrompt;
+  result.prompt = kDemoPrompt;
   if (!options.processes || rank() == 0) {
     run_plain(task, result.plain, progress);
   }
-  on_ranks(options, [&] {
-    NoWarnings quiet;
-    const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
-    run_sharded(task, options.mesh, rank() == 0 ? &result : nullptr, progress);
-  });
+  run_on_meshes(task, options, result, progress);
   return result;
 }
 

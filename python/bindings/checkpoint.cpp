@@ -57,7 +57,8 @@ StateValue value_from(const std::string& path, py::handle object) {
   for (const py::handle item : object) {
     list.push_back(value_from(path + "." + std::to_string(list.size()), item));
   }
-  return list;
+  return py::isinstance<py::tuple>(object) ? StateValue::tuple(std::move(list))
+                                           : StateValue(std::move(list));
 }
 
 // Keys that are integers are names too: optimizers of PyTorch have them.
@@ -131,7 +132,8 @@ py::object to_python(const StateValue& value, py::handle old) {
       return py::reinterpret_borrow<py::object>(old);
     case Kind::kList: {
       py::list items = list_to_python(value.to_list(), old);
-      if (py::isinstance<py::tuple>(old)) {
+      if (py::isinstance<py::tuple>(old) ||
+          (value.is_tuple() && !py::isinstance<py::list>(old))) {
         return py::tuple(items);
       }
       if (py::isinstance<py::list>(old)) {
@@ -153,8 +155,73 @@ py::object to_python(const StateValue& value, py::handle old) {
   TORCH_INTERNAL_ASSERT(false, "Python has no ShardedTensor");
 }
 
+// Throws an error of Python as one that other ranks can throw too.
+[[noreturn]] void throw_torch_error(const py::error_already_set& error) {
+  const std::string text = py::str(error.value());
+  if (error.matches(PyExc_OSError)) {
+    const py::object number = error.value().attr("errno");
+    throw checkpoint::FileError(
+        {__func__, __FILE__, __LINE__}, text,
+        number.is_none() ? 0 : number.cast<int>());
+  }
+  if (error.matches(PyExc_ValueError)) {
+    C10_THROW_ERROR(ValueError, text);
+  }
+  if (error.matches(PyExc_TypeError)) {
+    C10_THROW_ERROR(TypeError, text);
+  }
+  if (error.matches(PyExc_LookupError)) {
+    C10_THROW_ERROR(IndexError, text);
+  }
+  if (error.matches(PyExc_NotImplementedError)) {
+    C10_THROW_ERROR(NotImplementedError, text);
+  }
+  C10_THROW_ERROR(
+      Error, std::string(py::str(error.type().attr("__name__"))) + ": " + text);
+}
+
+// Makes a state and what else a call is given. A call that only one rank gets
+// wrong is an error on all of them, so nothing is converted outside of this.
+StateDict build(const char* call, const std::function<StateDict()>& make) {
+  return checkpoint::build_state(call, [&] {
+    try {
+      return make();
+    } catch (const py::error_already_set& error) {
+      throw_torch_error(error);
+    }
+  });
+}
+
+template <class T>
+T argument(const char* name, const char* wanted, const py::object& object) {
+  try {
+    return object.cast<T>();
+  } catch (const py::cast_error&) {
+    TORCH_CHECK_TYPE(
+        false, "checkpoint: ", name, " is of ",
+        std::string(py::str(py::type::of(object))), "; pass ", wanted);
+  }
+}
+
+StateDict state_from(const py::object& state) {
+  TORCH_CHECK_TYPE(
+      py::isinstance<py::dict>(state), "checkpoint: the state is of ",
+      std::string(py::str(py::type::of(state))),
+      "; pass a dict, of names and values");
+  return dict_from("", state);
+}
+
+std::string path_from(const py::object& path) {
+  return argument<std::string>(
+      "the path", "a str or os.PathLike",
+      py::module_::import("os").attr("fspath")(path));
+}
+
 checkpoint::SaveOptions save_options(
-    const std::string& format, bool overwrite) {
+    const py::object& format_object, const py::object& overwrite_object) {
+  const auto format = argument<std::string>("format", "a str", format_object);
+  const auto overwrite =
+      argument<bool>("overwrite", "a bool", overwrite_object);
   using checkpoint::Format;
   for (const Format one :
        {Format::kTessera, Format::kDcp, Format::kSafetensors}) {
@@ -168,32 +235,58 @@ checkpoint::SaveOptions save_options(
 }
 
 void save(
-    const py::dict& state, const std::string& path, const std::string& format,
-    bool overwrite) {
-  const StateDict dict = dict_from("", state);
-  const checkpoint::SaveOptions options = save_options(format, overwrite);
+    const py::object& state, const py::object& path, const py::object& format,
+    const py::object& overwrite) {
+  std::string to;
+  checkpoint::SaveOptions options;
+  const StateDict dict = build("checkpoint::save", [&] {
+    to = path_from(path);
+    options = save_options(format, overwrite);
+    return state_from(state);
+  });
   const py::gil_scoped_release unlock;
-  checkpoint::save(dict, path, options);
+  checkpoint::save(dict, to, options);
 }
 
 std::string save_step(
-    const py::dict& state, const std::string& folder, int64_t step,
-    int64_t keep, const std::string& format, bool overwrite) {
-  const StateDict dict = dict_from("", state);
-  const checkpoint::SaveOptions options = save_options(format, overwrite);
+    const py::object& state, const py::object& folder, const py::object& step,
+    const py::object& keep, const py::object& format,
+    const py::object& overwrite) {
+  std::string to;
+  int64_t number = 0;
+  int64_t kept = 0;
+  checkpoint::SaveOptions options;
+  const StateDict dict = build("checkpoint::save_step", [&] {
+    to = path_from(folder);
+    number = argument<int64_t>("step", "an int", step);
+    kept = argument<int64_t>("keep", "an int", keep);
+    options = save_options(format, overwrite);
+    return state_from(state);
+  });
   const py::gil_scoped_release unlock;
-  return checkpoint::save_step(dict, folder, step, keep, options);
+  return checkpoint::save_step(dict, to, number, kept, options);
 }
 
+// `prepare` is called before the state is read: what it adds is loaded too.
 void load(
-    const py::dict& state, const std::string& path, bool strict,
-    bool convert_dtype, const std::vector<std::string>& only) {
-  StateDict dict = dict_from("", state);
+    const py::object& state, const py::object& path, const py::object& strict,
+    const py::object& convert_dtype, const py::object& only,
+    const py::object& prepare) {
+  std::string from;
+  checkpoint::LoadOptions options;
+  StateDict dict = build("checkpoint::load", [&] {
+    from = path_from(path);
+    options.strict = argument<bool>("strict", "a bool", strict);
+    options.convert_dtype =
+        argument<bool>("convert_dtype", "a bool", convert_dtype);
+    options.only = argument<std::vector<std::string>>(
+        "only", "a str, or a list of them", only);
+    prepare();
+    return state_from(state);
+  });
   {
     const py::gil_scoped_release unlock;
-    checkpoint::load(
-        dict, path,
-        {.strict = strict, .convert_dtype = convert_dtype, .only = only});
+    checkpoint::load(dict, from, options);
   }
   fill(state, dict);
 }
@@ -226,8 +319,12 @@ void bind_checkpoint(py::module_& parent) {
   module.def("save", &save);
   module.def("save_step", &save_step);
   module.def("load", &load);
-  module.def("list", &checkpoint::list, NoGil());
-  module.def("verify", &checkpoint::verify, NoGil());
+  module.def(
+      "list", &checkpoint::list, py::arg("path"),
+      py::arg("follow_links") = false, NoGil());
+  module.def(
+      "verify", &checkpoint::verify, py::arg("path"),
+      py::arg("follow_links") = false, NoGil());
   module.def("latest", &checkpoint::latest, NoGil());
 }
 

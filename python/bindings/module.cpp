@@ -1,6 +1,7 @@
 // The Python module tessera._C: names and docstrings, no logic of its own.
 #include <exception>
 
+#include <tessera/checkpoint/file_error.h>
 #include <tessera/comm/wait_hooks.h>
 #include <tessera/tensor/machine_model.h>
 #include <torch/csrc/Exceptions.h>
@@ -26,6 +27,12 @@ void take_lock(void* state) {
 void translate(std::exception_ptr thrown) {
   try {
     std::rethrow_exception(thrown);
+  } catch (const tessera::checkpoint::FileError& error) {
+    // OSError makes a FileNotFoundError, a PermissionError, ... of the number.
+    const py::object raised = py::reinterpret_borrow<py::object>(PyExc_OSError)(
+        error.error_number(), error.what_without_backtrace());
+    PyErr_SetObject(
+        reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
   } catch (const c10::Error&) {
     torch::translate_exception_to_python(std::current_exception());
   }

@@ -42,7 +42,7 @@ def save(state: dict, path: Path, format: str = "tessera",
     >>> path = tempfile.mkdtemp() + "/a"
     >>> tessera.checkpoint.save({"step": 7, "rates": [0.1, 0.2]}, path, format="dcp")
     """
-    _C._checkpoint.save(state, os.fspath(path), format, overwrite)
+    _C._checkpoint.save(state, path, format, overwrite)
 
 
 def save_step(state: dict, folder: Path, step: int, keep: int = 0,
@@ -56,8 +56,7 @@ def save_step(state: dict, folder: Path, step: int, keep: int = 0,
     >>> tessera.checkpoint.latest(folder) == path
     True
     """
-    return _C._checkpoint.save_step(state, os.fspath(folder), step, keep, format,
-                                    overwrite)
+    return _C._checkpoint.save_step(state, folder, step, keep, format, overwrite)
 
 
 def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = False,
@@ -76,12 +75,22 @@ def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = Fal
     >>> state
     {'model': {'w': tensor([1., 1.])}, 'step': 0}
     """
-    globs = [only] if isinstance(only, str) else builtins.list(only)
+    globs = [only] if isinstance(only, str) else only
     linked = builtins.list(_find_linked(state))
-    entries = _asked_for(path, globs) if linked else {}
-    for prefix, part in linked:
-        part.prepare(prefix, entries)
-    _C._checkpoint.load(state, os.fspath(path), strict, convert_dtype, globs)
+    entries: dict[str, Entry] = {}
+
+    def prepare() -> None:  # what it raises on one rank is raised on all
+        if linked:
+            entries.update(_asked_for(path, globs))
+        for prefix, part in linked:
+            part.prepare(prefix, entries)
+
+    try:
+        _C._checkpoint.load(state, path, strict, convert_dtype, globs, prepare)
+    except BaseException:
+        for _, part in linked:
+            part.undo()
+        raise
     for prefix, part in linked:
         part.receive(prefix, entries)
 
@@ -168,6 +177,9 @@ class _Linked(dict):
     def prepare(self, prefix: str, entries: Mapping[str, Entry]) -> None:
         """Adds what the checkpoint has and the object has not yet."""
 
+    def undo(self) -> None:
+        """Takes back what prepare() added, after an error."""
+
     def receive(self, prefix: str, entries: Mapping[str, Entry]) -> None:
         """Gives the object what was read."""
         raise NotImplementedError
@@ -189,11 +201,7 @@ class _RandomState(_Linked):
 
 class _OptimizerState(_Linked):
     def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise NotImplementedError(
-                "checkpoint.state_dict: the state of LBFGS has no fixed shape")
         names = {parameter: name for name, parameter in module.named_parameters()}
-        groups = []
         for i, group in enumerate(optimizer.param_groups):
             for j, parameter in enumerate(group["params"]):
                 if parameter not in names:
@@ -201,29 +209,53 @@ class _OptimizerState(_Linked):
                         f"checkpoint.state_dict: parameter {j} of group {i} of the "
                         "optimizer is no parameter of the module; names come from the "
                         "module, so pass the one that holds all of them")
-            groups.append({**group, "params": [names[p] for p in group["params"]]})
         self._optimizer = optimizer
+        self._names = names
+        self._found: dict[tuple[str, str], dict[str, Entry]] = {}
         self._parameters = {names[p]: (p, group) for group in optimizer.param_groups
                             for p in group["params"]}
-        super().__init__(state={}, param_groups=groups)
-        self._read_state()
+        super().__init__()
+        self._read()
 
-    def _read_state(self) -> None:
-        for name, (parameter, _) in self._parameters.items():
-            if self._optimizer.state.get(parameter):
-                self["state"][name] = dict(self._optimizer.state[parameter])
+    def _read(self) -> None:
+        """Takes what the optimizer has now."""
+        self["state"] = {name: dict(self._optimizer.state[parameter])
+                         for name, (parameter, _) in self._parameters.items()
+                         if self._optimizer.state.get(parameter)}
+        self["param_groups"] = [
+            {**group, "params": [self._names[p] for p in group["params"]]}
+            for group in self._optimizer.param_groups]
 
-    def prepare(self, prefix: str, entries: Mapping[str, Entry]) -> None:
-        self._read_state()
-        start = prefix + "state."
+    def _fields_in(self, start: str, entries: Mapping[str, Entry]
+                   ) -> dict[tuple[str, str], dict[str, Entry]]:
+        """Returns the entries of each field of each parameter, by what follows."""
+        found: dict[tuple[str, str], dict[str, Entry]] = {}
         for full_name, entry in entries.items():
             if not full_name.startswith(start):
                 continue
-            name, _, field = full_name[len(start):].rpartition(".")
-            if name in self._parameters:
-                fields = self["state"].setdefault(name, {})
-                if field not in fields:
-                    fields[field] = _make_field(field, entry, *self._parameters[name])
+            words = full_name[len(start):].split(".")
+            names = [n for n in range(1, len(words))
+                     if ".".join(words[:n]) in self._parameters]
+            if names:
+                key = ".".join(words[:names[-1]]), words[names[-1]]
+                rest = ".".join(words[names[-1] + 1:])
+                found.setdefault(key, {})[rest] = entry
+        return found
+
+    def undo(self) -> None:
+        self._read()
+
+    def prepare(self, prefix: str, entries: Mapping[str, Entry]) -> None:
+        self._read()
+        self._found = self._fields_in(prefix + "state.", entries)
+        for (name, field), below in self._found.items():
+            fields = self["state"].setdefault(name, {})
+            fields[field] = _make_field(field, below, fields.get(field),
+                                        *self._parameters[name])
+        for group in self["param_groups"]:
+            for option, value in group.items():
+                if value is None or isinstance(value, bool):
+                    group[option] = None  # may become either
         for i, group in enumerate(self["param_groups"]):
             entry = entries.get(f"{prefix}param_groups.{i}.params")
             if entry and set(json.loads(entry.value)) != set(group["params"]):
@@ -233,10 +265,9 @@ class _OptimizerState(_Linked):
                     "groups as they were, or name what to load with `only`")
 
     def receive(self, prefix: str, entries: Mapping[str, Entry]) -> None:
-        for name, fields in self["state"].items():
-            for field, value in fields.items():
-                if f"{prefix}state.{name}.{field}" in entries:
-                    self._optimizer.state[self._parameters[name][0]][field] = value
+        for name, field in self._found:
+            parameter, _ = self._parameters[name]
+            self._optimizer.state[parameter][field] = self["state"][name][field]
         for i, group in enumerate(self._optimizer.param_groups):
             for option, value in self["param_groups"][i].items():
                 if (option != "params"
@@ -244,16 +275,40 @@ class _OptimizerState(_Linked):
                     group[option] = value
 
 
-def _make_field(field: str, entry: Entry, parameter: torch.Tensor,
+def _make_field(field: str, below: Mapping[str, Entry], old: Any,
+                parameter: torch.Tensor, group: dict) -> Any:
+    """Returns what load() fills with a field, whose entries are named by what follows
+    its name: "" is the field itself, "0" the first of a list, "a" one of a dict."""
+    if "" in below:
+        return _make_value(field, below[""], old, parameter, group)
+    parts: dict[str, dict[str, Entry]] = {}
+    for rest, entry in below.items():
+        part, _, further = rest.partition(".")
+        parts.setdefault(part, {})[further] = entry
+    made = {part: _make_field(field, its, None, parameter, group)
+            for part, its in parts.items()}
+    if set(made) == {str(i) for i in range(len(made))}:
+        return [made[str(i)] for i in range(len(made))]
+    return made
+
+
+def _make_value(field: str, entry: Entry, old: Any, parameter: torch.Tensor,
                 group: dict) -> Optional[torch.Tensor]:
-    """Returns memory for state of a parameter: like it where the shapes are equal."""
+    """Returns the tensor that there is, or memory for one: like the parameter where
+    the shapes are equal, else whole on each rank of its mesh."""
     if entry.dtype is None:
         return None  # a value, which takes its place
-    if field != "step" and tuple(entry.shape) == tuple(parameter.shape):
+    shape = builtins.list(entry.shape)
+    if isinstance(old, torch.Tensor) and builtins.list(old.shape) == shape:
+        return old
+    if field != "step" and builtins.list(parameter.shape) == shape:
         return torch.zeros_like(parameter, dtype=entry.dtype, requires_grad=False,
                                 memory_format=torch.preserve_format)
-    on_device = group.get("capturable") or group.get("fused")
-    return torch.zeros(entry.shape, dtype=entry.dtype,
+    if _C.is_dtensor(parameter) and shape:
+        mesh = _C.device_mesh(parameter)
+        return _C.zeros(shape, mesh, [_C.Replicate()] * mesh.ndim, dtype=entry.dtype)
+    on_device = field != "step" or group.get("capturable") or group.get("fused")
+    return torch.zeros(shape, dtype=entry.dtype,
                        device=parameter.device if on_device else "cpu")
 
 

@@ -93,7 +93,8 @@ io::Value to_io(const StateValue& value) {
       for (const StateValue& item : value.to_list()) {
         items.push_back(to_io(item));
       }
-      return io::Value::list(std::move(items));
+      return value.is_tuple() ? io::Value::tuple(std::move(items))
+                              : io::Value::list(std::move(items));
     }
     case Kind::kDict: {
       std::vector<io::Value> items;
@@ -130,7 +131,9 @@ StateValue from_io(const io::Value& value) {
       for (const io::Value& item : value.items()) {
         list.push_back(from_io(item));
       }
-      return list;
+      return value.kind() == io::Value::Kind::kTuple
+                 ? StateValue::tuple(std::move(list))
+                 : StateValue(std::move(list));
     }
     case io::Value::Kind::kDict: {
       StateDict dict;

@@ -4,17 +4,20 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <sstream>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <checkpoint/dtype.h>
+#include <checkpoint/entries.h>
+#include <checkpoint/errors.h>
 #include <checkpoint/held_boxes.h>
 #include <checkpoint/leaves.h>
 #include <checkpoint/name_globs.h>
 #include <checkpoint/save.h>
-#include <comm/agreement.h>
+#include <checkpoint/tensor_memory.h>
 #include <io/open_checkpoint.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tessera/checkpoint/checkpoint.h>
@@ -58,6 +61,10 @@ class Matching {
       const LoadOptions& options)
       : call_(call), reader_(reader), options_(options) {}
 
+  bool is_asked_for(const std::string& name) const {
+    return options_.only.empty() || matches_any(options_.only, name);
+  }
+
   std::vector<Match> run(StateDict& state) {
     std::vector<Leaf> leaves = leaves_of(call_, state);
     std::erase_if(
@@ -78,17 +85,25 @@ class Matching {
   }
 
  private:
-  bool is_asked_for(const std::string& name) const {
-    return options_.only.empty() || matches_any(options_.only, name);
+  // Two names of one memory are tied weights, of which Hugging Face stores one.
+  bool has_another_name(const Leaf& leaf) {
+    if (filled_.empty()) {
+      for (const Match& match : matches_) {
+        filled_.insert(memory_of(*match.leaf.value));
+      }
+    }
+    const TensorMemory memory = memory_of(*leaf.value);
+    return memory != TensorMemory() && filled_.count(memory) != 0;
   }
 
-  void check_names(const std::vector<Leaf>& leaves) const {
+  void check_names(const std::vector<Leaf>& leaves) {
     std::vector<std::string> missing, unexpected, known;
     for (const Leaf& leaf : leaves) {
       known.push_back(leaf.name);
       const void* group = leaf.value->absent_group();
       if (reader_.find(leaf.name) == nullptr &&
-          (group == nullptr || groups_.count(group) != 0)) {
+          (group == nullptr || groups_.count(group) != 0) &&
+          !has_another_name(leaf)) {
         missing.push_back(leaf.name);
       }
     }
@@ -152,6 +167,7 @@ class Matching {
   const LoadOptions& options_;
   std::vector<Match> matches_;
   std::map<const void*, int> groups_;  // of absent leaves that were found
+  std::set<TensorMemory> filled_;      // where a name is missing
 };
 
 class Reading {
@@ -250,20 +266,28 @@ void load(
   const at::NoGradGuard no_grad;
 
   std::unique_ptr<io::Reader> reader;
+  detail::OpenedValues opened;
   std::vector<Match> matches;
-  detail::Agreement matching(call, group);
+  detail::Agreement matching = begin_checkpoint_agreement(call, group);
   matching.check([&] {
-    reader = with_torch_errors(call, [&] { return io::open_checkpoint(path); });
-    matches = Matching(call, *reader, options).run(state);
+    reader = with_torch_errors(call, [&] {
+      return io::open_checkpoint(path, {.follow_links = options.follow_links});
+    });
+    Matching match(call, *reader, options);
+    opened.open(state, *reader, [&](const std::string& name) {
+      return match.is_asked_for(name);
+    });
+    matches = match.run(state);
   });
   matching.equal("path", path);
   matching.equal("only", join(options.only));
+  matching.equal("follow_links", options.follow_links ? "true" : "false");
   matching.equal("strict", options.strict ? "true" : "false");
   matching.equal("convert_dtype", options.convert_dtype ? "true" : "false");
   matching.reach();
 
   std::vector<StateValue> values;
-  detail::Agreement reading(call, group);
+  detail::Agreement reading = begin_checkpoint_agreement(call, group);
   reading.check([&] {
     with_torch_errors(call, [&] {
       const Reading read(call, *reader);
@@ -278,6 +302,7 @@ void load(
     });
   });
   reading.reach();
+  opened.keep();
   for (size_t i = 0; i < matches.size(); ++i) {
     matches[i].leaf.value->receive(std::move(values[i]));
   }

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/Exception.h>
+#include <checkpoint/lbfgs_state.h>
 #include <checkpoint/optimizer_fields.h>
 #include <tessera/checkpoint/state_dict.h>
 #include <tessera/sharded_tensor/state_dict.h>
@@ -86,6 +87,12 @@ StateDict optimizer_dict(
           " of the optimizer is no parameter of the module; names come from ",
           "the module, so pass the one that holds all of them");
       members.emplace_back(path->second);
+      if (detail::is_lbfgs(group.options())) {
+        if (members.size() == 1) {
+          state.set(path->second, detail::lbfgs_state(optimizer, parameter));
+        }
+        continue;
+      }
       const auto kept = optimizer.state().find(parameter.unsafeGetTensorImpl());
       if (kept != optimizer.state().end()) {
         state.set(path->second, fields_dict(detail::fields_of(*kept->second)));

@@ -9,6 +9,7 @@
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
@@ -22,7 +23,7 @@ namespace {
 [[noreturn]] void throw_unknown(const std::type_info& type) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "checkpoint::state_dict: what an optimizer keeps in ", type.name(),
-      " is not known; Adam, AdamW, SGD, RMSprop and Adagrad are");
+      " is not known; Adam, AdamW, SGD, RMSprop, Adagrad and LBFGS are");
 }
 
 template <class State>
@@ -67,9 +68,22 @@ class OptionsDict {
     }));
     return *this;
   }
+  OptionsDict& add(const char* name, int64_t& value) {
+    dict.set(name, StateValue(value).on_load([&value](const StateValue& read) {
+      value = read.to_int();
+    }));
+    return *this;
+  }
+  OptionsDict& add(const char* name, std::optional<int64_t>& value) {
+    return add_optional(name, value, &StateValue::to_int);
+  }
+  OptionsDict& add(const char* name, std::optional<std::string>& value) {
+    return add_optional(name, value, &StateValue::to_string);
+  }
   OptionsDict& add(const char* name, std::tuple<double, double>& value) {
-    const StateValue::List pair = {std::get<0>(value), std::get<1>(value)};
-    dict.set(name, StateValue(pair).on_load([&value](const StateValue& read) {
+    const StateValue pair =
+        StateValue::tuple({std::get<0>(value), std::get<1>(value)});
+    dict.set(name, pair.on_load([&value](const StateValue& read) {
       value = {
           read.to_list().at(0).to_double(), read.to_list().at(1).to_double()};
     }));
@@ -85,6 +99,24 @@ class OptionsDict {
   }
 
   StateDict dict;
+
+ private:
+  // What was read may be nothing where there is something, and the other way.
+  template <class T, class Result>
+  OptionsDict& add_optional(
+      const char* name, std::optional<T>& value,
+      Result (StateValue::*get)() const) {
+    const auto receive = [&value, get](const StateValue& read) {
+      value = read.kind() == StateValue::Kind::kNone
+                  ? std::nullopt
+                  : std::optional<T>((read.*get)());
+    };
+    dict.set(
+        name, (value ? StateValue(*value) : StateValue())
+                  .on_load(receive)
+                  .on_open([](const auto&) { return StateValue(); }));
+    return *this;
+  }
 };
 
 }  // namespace
@@ -154,6 +186,10 @@ std::unique_ptr<torch::optim::OptimizerParamState> make_state(
   throw_unknown(typeid(options));
 }
 
+bool is_lbfgs(const torch::optim::OptimizerOptions& options) {
+  return dynamic_cast<const torch::optim::LBFGSOptions*>(&options) != nullptr;
+}
+
 StateDict options_dict(torch::optim::OptimizerOptions& options) {
   using namespace torch::optim;  // NOLINT(google-build-using-namespace)
   OptionsDict out;
@@ -180,6 +216,14 @@ StateDict options_dict(torch::optim::OptimizerOptions& options) {
         .add("weight_decay", adagrad->weight_decay())
         .add("initial_accumulator_value", adagrad->initial_accumulator_value())
         .add("eps", adagrad->eps());
+  } else if (auto* lbfgs = dynamic_cast<LBFGSOptions*>(&options)) {
+    out.add("lr", lbfgs->lr())
+        .add("max_iter", lbfgs->max_iter())
+        .add("max_eval", lbfgs->max_eval())
+        .add("tolerance_grad", lbfgs->tolerance_grad())
+        .add("tolerance_change", lbfgs->tolerance_change())
+        .add("history_size", lbfgs->history_size())
+        .add("line_search_fn", lbfgs->line_search_fn());
   } else {
     throw_unknown(typeid(options));
   }

@@ -29,6 +29,9 @@ ParameterFields fields_of(torch::optim::OptimizerParamState& state);
 std::unique_ptr<torch::optim::OptimizerParamState> make_state(
     torch::optim::OptimizerOptions& options, const at::Tensor& parameter);
 
+/// Tells the optimizer whose state belongs to no parameter: lbfgs_state.h.
+bool is_lbfgs(const torch::optim::OptimizerOptions& options);
+
 /// Returns the options of a group; what load() reads is written into them.
 checkpoint::StateDict options_dict(torch::optim::OptimizerOptions& options);
 

@@ -8,9 +8,9 @@
 
 #include <checkpoint/collective.h>
 #include <checkpoint/dtype.h>
+#include <checkpoint/errors.h>
 #include <checkpoint/held_boxes.h>
 #include <checkpoint/leaves.h>
-#include <comm/agreement.h>
 #include <io/checksum/xxh3.h>
 #include <io/save.h>
 #include <tessera/checkpoint/checkpoint.h>
@@ -158,7 +158,7 @@ void save(
 
   StateDict dict = state;  // a list of handles; leaves point into it
   Plan plan;
-  detail::Agreement planning(call, group);
+  detail::Agreement planning = begin_checkpoint_agreement(call, group);
   planning.check([&] { plan = Planning(call, format, is_first).run(dict); });
   planning.equal("path", path);
   planning.equal("format", to_string(options.format));
@@ -169,7 +169,7 @@ void save(
       plan.shared);
 
   std::unique_ptr<io::Save> saving;
-  detail::Agreement beginning(call, group);
+  detail::Agreement beginning = begin_checkpoint_agreement(call, group);
   beginning.check([&] {
     if (is_first) {
       saving = with_torch_errors(call, [&] {
@@ -185,7 +185,7 @@ void save(
       beginning.collect(is_first && saving ? saving->ticket() : "").front();
 
   std::string records;
-  detail::Agreement writing(call, group);
+  detail::Agreement writing = begin_checkpoint_agreement(call, group);
   writing.check([&] {
     records = with_torch_errors(call, [&] {
       return write_plan(ticket, world.rank(), std::move(plan));
@@ -194,7 +194,7 @@ void save(
   writing.reach();
   const std::vector<std::string> all = gather_texts(group, records);
 
-  detail::Agreement committing(call, group);
+  detail::Agreement committing = begin_checkpoint_agreement(call, group);
   committing.check([&] {
     if (is_first) {
       const std::vector<std::string> leftovers =

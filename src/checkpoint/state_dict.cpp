@@ -53,6 +53,12 @@ std::string_view describe(StateValue::Kind kind) {
 StateValue::StateValue(StateDict dict)
     : value_(std::make_shared<StateDict>(std::move(dict))) {}
 
+StateValue StateValue::tuple(List list) {
+  StateValue result = std::move(list);
+  result.is_tuple_ = true;
+  return result;
+}
+
 template <class T>
 const T& StateValue::get(Kind wanted) const {
   const T* value = std::get_if<T>(&value_);
@@ -120,8 +126,25 @@ StateValue StateValue::absent(std::shared_ptr<const void> group) const {
   return result;
 }
 
+StateValue StateValue::on_open(
+    std::function<StateValue(const std::vector<Entry>&)> make) const {
+  StateValue result = *this;
+  result.make_ = std::move(make);
+  return result;
+}
+
+StateValue StateValue::open(const std::vector<Entry>& entries) const {
+  StateValue result = make_(entries);
+  result.make_ = make_;
+  if (!result.receive_) {
+    result.receive_ = receive_;
+  }
+  return result;
+}
+
 void StateValue::receive(StateValue value) {
   value_ = std::move(value.value_);
+  is_tuple_ = value.is_tuple_;
   absent_.reset();
   if (receive_) {
     receive_(*this);

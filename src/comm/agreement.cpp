@@ -84,6 +84,7 @@ std::optional<TextDifference> find_difference(
 
 struct Agreement::Vote {
   int64_t kind;
+  int64_t number;
   uint64_t values;
   int64_t length;  // of the error, else of what is collected
   char call[40];   // cut off
@@ -118,7 +119,10 @@ void Agreement::keep(const std::exception_ptr& error) {
     const auto type = std::find_if(
         types_.begin(), types_.end(),
         [&](const ErrorType& one) { return one.matches(e); });
-    kind_ = type == types_.end() ? 1 : type - types_.begin() + 2;
+    if (type != types_.end()) {
+      kind_ = type - types_.begin() + 2;
+      number_ = type->number(e);
+    }
   } catch (...) {
     // Has no type that travels.
   }
@@ -135,6 +139,7 @@ std::vector<Agreement::Vote> Agreement::vote(size_t length) const {
   }
   Vote mine{
       kind_,
+      number_,
       failed() ? 0 : hash,
       static_cast<int64_t>(failed() ? error_.size() : length),
       {}};
@@ -159,7 +164,7 @@ void Agreement::compare(const std::vector<Vote>& votes) const {
     const std::string text = "on rank " + std::to_string(ranks[at]) + ": " +
                              gather_bytes(group_, error_, lengths)[at];
     TORCH_CHECK(failed->kind > 1, text);
-    types_[static_cast<size_t>(failed->kind - 2)].raise(text);
+    types_[static_cast<size_t>(failed->kind - 2)].raise(text, failed->number);
   }
   for (size_t r = 1; r < votes.size(); ++r) {
     TORCH_CHECK_VALUE(

@@ -55,16 +55,34 @@ std::optional<TextDifference> find_difference(
 /// A type of error that can be thrown again on another rank.
 struct ErrorType {
   bool (*matches)(const c10::Error& error);
-  void (*raise)(const std::string& text);
+  void (*raise)(const std::string& text, int64_t number);
+  int64_t (*number)(const c10::Error& error);
 };
+/// An error may have an error_number(), which travels too: its constructor
+/// takes that behind the text.
 template <class Error>
 constexpr ErrorType error_type() {
+  constexpr bool has_number = requires(const Error& error) {
+    error.error_number();
+  };
   return {
       [](const c10::Error& error) {
         return dynamic_cast<const Error*>(&error) != nullptr;
       },
-      [](const std::string& text) {
-        throw Error({__func__, __FILE__, __LINE__}, text);
+      [](const std::string& text, [[maybe_unused]] int64_t number) {
+        const c10::SourceLocation here = {__func__, __FILE__, __LINE__};
+        if constexpr (has_number) {
+          throw Error(here, text, static_cast<int>(number));
+        } else {
+          throw Error(here, text);
+        }
+      },
+      [](const c10::Error& error) -> int64_t {
+        if constexpr (has_number) {
+          return dynamic_cast<const Error&>(error).error_number();
+        } else {
+          return 0;
+        }
       }};
 }
 
@@ -115,7 +133,8 @@ class Agreement {
   std::string call_;
   Communicator group_;
   std::vector<ErrorType> types_;
-  int64_t kind_ = 0;  // 0: no error, 1: a c10::Error, 2 + i: types_[i]
+  int64_t kind_ = 0;    // 0: no error, 1: a c10::Error, 2 + i: types_[i]
+  int64_t number_ = 0;  // of an error that has one
   std::string error_;
   std::vector<std::pair<std::string, std::string>> values_;
 };

@@ -141,5 +141,34 @@ TEST(CheckpointErrors, WhatIsNoCheckpointIsNamed) {
   EXPECT_FALSE(checkpoint::latest(folder.path()).has_value());
 }
 
+TEST(CheckpointErrors, HaveTypesAndNumbersOnAllRanks) {
+  const ScratchFolder folder;
+  run_ranks(3, [&] {
+    StateDict dict{{"n", rank()}};
+    // The rank that is wrong is another one than the first.
+    try {
+      checkpoint::build_state("call", [&]() -> StateDict {
+        if (rank() == 2) {
+          throw checkpoint::FileError({"", "", 0}, "disk full", ENOSPC);
+        }
+        return dict;
+      });
+      ADD_FAILURE() << "rank " << rank();
+    } catch (const checkpoint::FileError& error) {
+      EXPECT_EQ(error.error_number(), ENOSPC);
+      EXPECT_NE(
+          std::string(error.what()).find("on rank 2: disk full"),
+          std::string::npos);
+    }
+    EXPECT_THROW(
+        checkpoint::load(dict, folder / "nowhere"), checkpoint::FileError);
+    checkpoint::save({{"n", 1}}, folder / "a");
+    EXPECT_THROW(checkpoint::save({{"n", 1}}, folder / "a"), c10::ValueError);
+    EXPECT_ERROR(
+        "on rank 0: checkpoint::save_step",
+        checkpoint::save_step(dict, folder.path(), -1));
+  });
+}
+
 }  // namespace
 }  // namespace tessera::testing

@@ -46,9 +46,12 @@ void train(
   for (int step = from; step < to; ++step) {
     const at::Tensor x = distribute_tensor(
         distinct({4, 6}).mul(0.1 * (step + 1)), mesh, {Replicate()});
-    optimizer.zero_grad();
-    net.forward(x).pow(2).mean().backward();
-    optimizer.step();
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      const at::Tensor loss = net.forward(x).pow(2).mean();
+      loss.backward();
+      return loss;
+    });
   }
 }
 
@@ -81,6 +84,15 @@ class Continued : public ::testing::TestWithParam<const char*> {
     if (name == "Adagrad") {
       return std::make_unique<Adagrad>(parameters, AdagradOptions(0.1));
     }
+    if (name == "LBFGS") {
+      return std::make_unique<LBFGS>(
+          parameters, LBFGSOptions(0.1).max_iter(4).history_size(5));
+    }
+    if (name == "LBFGSWithLineSearch") {
+      return std::make_unique<LBFGS>(
+          parameters,
+          LBFGSOptions(0.5).max_iter(3).line_search_fn("strong_wolfe"));
+    }
     return std::make_unique<AdamW>(parameters, AdamWOptions(0.01));
   }
 };
@@ -104,17 +116,28 @@ TEST_P(Continued, TrainingEqualsOneThatDidNotStop) {
       want = values;
     }
   });
-  for (const bool stepped : {false, true}) {
+  // When the other optimizer is made: before load() and never stepped, with a
+  // state of its own, or after the model was loaded.
+  for (const std::string when : {"new", "stepped", "later"}) {
+    SCOPED_TRACE(when);
     run_ranks(3, [&] {
       const DeviceMesh mesh = mesh_of({3});
       Net net;
       shard(net, mesh, 1);
+      if (when == "later") {
+        StateDict model{{"model", checkpoint::state_dict(net)}};
+        checkpoint::load(model, folder / "c", {.only = {"model.*"}});
+      }
       const auto optimizer = make(net.parameters());
-      if (stepped) {
+      if (when == "stepped") {
         train(net, *optimizer, mesh, 7, 8);
       }
       StateDict state = checkpoint::state_dict(net, *optimizer);
-      checkpoint::load(state, folder / "c");
+      if (when == "later") {
+        checkpoint::load(state, folder / "c", {.only = {"optimizer.*"}});
+      } else {
+        checkpoint::load(state, folder / "c");
+      }
       train(net, *optimizer, mesh, 3, 6);
       const auto values = values_of(net);
       for (size_t i = 0; i < values.size(); ++i) {
@@ -126,7 +149,9 @@ TEST_P(Continued, TrainingEqualsOneThatDidNotStop) {
 
 INSTANTIATE_TEST_SUITE_P(
     Optimizers, Continued,
-    ::testing::Values("SGD", "Adam", "AdamW", "RMSprop", "Adagrad"),
+    ::testing::Values(
+        "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "LBFGS",
+        "LBFGSWithLineSearch"),
     [](const auto& chosen) { return std::string(chosen.param); });
 
 TEST(OptimizerState, HasTheNamesOfPyTorch) {
@@ -166,6 +191,120 @@ TEST(OptimizerState, OfASavedNewOptimizerIsAbsent) {
     StateDict state = checkpoint::state_dict(net, optimizer);
     checkpoint::load(state, folder / "c");
     EXPECT_TRUE(optimizer.state().empty());
+  });
+}
+
+// Two groups with rates of their own, a parameter that no group has and one
+// that does not learn, and one that two modules share.
+struct OddNet : Net {
+  OddNet() {
+    second->weight.set_requires_grad(false);
+    tied = register_module("tied", torch::nn::Linear(6, 10));
+    tied->to(at::kDouble);
+    tied->weight = tied->register_parameter("shared", first->weight);
+    register_parameter("alone", distinct({3}));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return Net::forward(x) + torch::tanh(tied(x)).sum();
+  }
+  torch::nn::Linear tied{nullptr};
+};
+
+std::unique_ptr<torch::optim::Optimizer> two_groups(
+    OddNet& net, const std::vector<double>& rates) {
+  using torch::optim::AdamWOptions;
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(
+      std::vector<at::Tensor>{net.first->weight, net.second->weight},
+      std::make_unique<AdamWOptions>(rates[0]));
+  groups.emplace_back(
+      std::vector<at::Tensor>{net.second->bias, net.first->bias},
+      std::make_unique<AdamWOptions>(rates[1]));
+  return std::make_unique<torch::optim::AdamW>(groups, AdamWOptions(0.5));
+}
+
+void train_odd(
+    OddNet& net, torch::optim::Optimizer& optimizer, const DeviceMesh& mesh,
+    int from, int to) {
+  for (int step = from; step < to; ++step) {
+    optimizer.zero_grad();
+    net
+        .forward(distribute_tensor(
+            distinct({4, 6}).mul(0.1 * (step + 1)), mesh, {Replicate()}))
+        .pow(2)
+        .mean()
+        .backward();
+    optimizer.step();
+  }
+}
+
+TEST(OptimizerState, OfGroupsFrozenAndSharedParametersGoesOn) {
+  const ScratchFolder folder;
+  std::vector<at::Tensor> want;
+  const auto shard_all = [](OddNet& net, const DeviceMesh& mesh, int64_t dim) {
+    for (const at::Tensor& p : net.parameters()) {
+      if (!is_dtensor(p)) {
+        make_dtensor_(p, mesh, {Shard(p.dim() == 1 ? 0 : dim)});
+      }
+    }
+  };
+  run_ranks(4, [&] {
+    const DeviceMesh mesh = mesh_of({4});
+    OddNet net;
+    shard_all(net, mesh, 0);
+    const auto optimizer = two_groups(net, {0.01, 0.03});
+    train_odd(net, *optimizer, mesh, 0, 3);
+    checkpoint::save(checkpoint::state_dict(net, *optimizer), folder / "c");
+    train_odd(net, *optimizer, mesh, 3, 6);
+    const auto values = values_of(net);
+    if (rank() == 0) {
+      want = values;
+    }
+  });
+  run_ranks(2, [&] {
+    const DeviceMesh mesh = mesh_of({2});
+    OddNet net;
+    shard_all(net, mesh, 1);
+    const auto optimizer = two_groups(net, {7.0, 8.0});
+    StateDict state = checkpoint::state_dict(net, *optimizer);
+    checkpoint::load(state, folder / "c");
+    EXPECT_EQ(optimizer->state().size(), 3U) << "the frozen one has none";
+    train_odd(net, *optimizer, mesh, 3, 6);
+    const auto values = values_of(net);
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_TRUE(close(values[i], want[i], 1e-12));
+    }
+  });
+}
+
+TEST(OptimizerState, IsTakenBackWhereLoadFails) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    const DeviceMesh mesh = mesh_of({2});
+    Net net;
+    shard(net, mesh, 0);
+    torch::optim::LBFGS optimizer(
+        net.parameters(), torch::optim::LBFGSOptions(0.1).max_iter(4));
+    train(net, optimizer, mesh, 0, 2);
+    StateDict state = checkpoint::state_dict(net, optimizer);
+    checkpoint::save(state, folder / "c");
+    const auto direction = [&] {
+      return state.at("optimizer")
+          .to_dict()
+          .at("state")
+          .to_dict()
+          .at("first.weight")
+          .to_dict()
+          .at("d")
+          .to_tensor();
+    };
+    const at::Tensor before = direction();
+    state.set("z", 1);
+    EXPECT_ERROR("lacks 'z'", checkpoint::load(state, folder / "c"));
+    EXPECT_TRUE(direction().is_same(before));
+    checkpoint::load(state, folder / "c", {.strict = false});
+    EXPECT_FALSE(direction().is_same(before)) << "made anew";
+    EXPECT_TRUE(same(direction(), before));
   });
 }
 

@@ -244,6 +244,22 @@ class ConvertTest(CkptTest):
         self.assertEqual(list(self.here.iterdir()), [])
 
 
+class LinksTest(CkptTest):
+
+    def test_links_as_in_the_cache_of_hugging_face_are_followed_on_request(self):
+        snapshot = self.here / "snapshot"
+        snapshot.mkdir()
+        (snapshot / "model.safetensors").symlink_to(self.example)
+        to = [self.here / "to", "--format", "tessera"]
+        for command in (["ls", snapshot], ["verify", snapshot], ["convert", snapshot, *to],
+                        ["reshard", snapshot, *to, "--to", "2"],
+                        ["diff", self.example, snapshot]):
+            with self.subTest(command[0]):
+                self.fails(["symbolic link", "follow_links"], *command, code=1)
+                self.ckpt(*command, "--follow-links")
+                shutil.rmtree(self.here / "to", ignore_errors=True)
+
+
 class ReshardTest(CkptTest):
 
     def test_contents_stay_and_parts_are_those_of_the_mesh(self):

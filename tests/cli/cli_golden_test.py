@@ -144,6 +144,7 @@ class HelpTest(unittest.TestCase):
                              "--json"]),
             ("bench redistribute --help", ["--ranks", "--mib", "--python"]),
             ("bench dispatch --help", ["--misses", "--device", "--python"]),
+            ("bench checkpoint --help", ["--ranks", "--engine", "--mib", "--rounds"]),
             ("bench train --help", ["--ranks", "--engine", "--warm-up", "--python"]),
         ]:
             with self.subTest(typed):

@@ -10,11 +10,13 @@ mpirun is skipped where there is none.
 import functools
 import json
 import math
+import os
 import shlex
 import shutil
+import tempfile
 import unittest
 
-from command_line import TESSERA, on_terminal, tessera
+from command_line import TESSERA, call, environment, on_terminal, tessera
 
 LAYERS = 2  # of the demo's model
 
@@ -83,11 +85,67 @@ class CurvesTest(unittest.TestCase):
         self.check("--engine mpi --ranks 2 --mesh dp=2", "mesh(dp=2, tp=1)", "mpi")
 
 
+class RestartTest(unittest.TestCase):
+
+    def check(self, typed, mesh, restart_mesh, ranks, steps=6):
+        result = report(f"{typed} --steps {steps}")
+        self.assertTrue(result["equal"])
+        self.assertEqual(len(result["sharded_losses"]), steps)
+        self.assertEqual(result["text"], result["plain_text"])
+        self.assertEqual((result["mesh"], result["restart_mesh"]), (mesh, restart_mesh))
+        self.assertEqual(result["restart_ranks"], ranks)
+        self.assertEqual(result["restart_after"], steps // 2)
+        # Three f64 numbers for each parameter, and the steps of the optimizer.
+        elements = sum(math.prod(p["shape"]) for p in result["parameters"])
+        self.assertEqual(result["checkpoint_bytes"],
+                         3 * 8 * elements + 4 * len(result["parameters"]))
+        return result
+
+    def test_by_default_it_goes_on_with_a_rank_less(self):
+        self.check("", "mesh(dp=2, tp=2)", "mesh(dp=3, tp=1)", 3)
+        self.check("--ranks 3", "mesh(dp=3, tp=1)", "mesh(dp=1, tp=2)", 2)
+
+    def test_threads_may_be_more(self):
+        self.check("--ranks 1 --restart dp=2,tp=3", "mesh(dp=1, tp=1)",
+                   "mesh(dp=2, tp=3)", 6, steps=5)
+
+    def test_processes_that_are_left_over_wait(self):
+        self.check("--engine gloo --mesh tp=2 --restart dp=1", "mesh(dp=1, tp=2)",
+                   "mesh(dp=1, tp=1)", 1)
+
+    def test_none_goes_through(self):
+        result = report("--ranks 2 --steps 4 --restart none")
+        self.assertTrue(result["equal"])
+        self.assertNotIn("restart_mesh", result)
+
+    def test_the_curve_of_a_training_that_begins_anew_would_show(self):
+        # What a restart without its checkpoint would do: the losses of steps that
+        # follow each other are too far apart to be equal by chance.
+        losses = report("--ranks 2 --steps 6")["plain_losses"]
+        self.assertGreater(min(abs(a - b) for a in losses[:3] for b in losses[3:]), 1e-3)
+
+    def test_the_checkpoint_is_kept_on_request_only(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/half way"
+            env = environment(TMPDIR=folder)
+            done = call([TESSERA, "demo", "--ranks", "2", "--steps", "2",
+                         "--checkpoint", path], env)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout, r"saved after step 1 by 2 ranks \(1,778,836 "
+                             r"bytes, \d+ ms\), loaded by 1 rank, dp=1,tp=1 \(\d+ ms\)")
+            self.assertEqual(os.listdir(folder), ["half way"])
+            listed = tessera("ckpt", "ls", path).stdout
+            self.assertIn("exp_avg_sq", listed)
+            done = call([TESSERA, "demo", "--ranks", "2", "--steps", "2"], env)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(os.listdir(folder), ["half way"])
+
+
 class RecordsTest(unittest.TestCase):
     STEPS = 6
 
     def result(self):
-        return report(f" --steps {self.STEPS}")
+        return report(f"--restart none --steps {self.STEPS}")
 
     def calls(self, cause, backward):
         return [row for row in self.result()["communication"]
@@ -142,6 +200,7 @@ class TextTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         for word in ("step 10/10", "tokens/s", "sharded, dp=1,tp=2",
                      "the same training", "blocks.*.attention.q.weight x 2",
+                     "sharded, dp=1,tp=1", "dp=1,tp=2, then dp=1,tp=1",
                      "####....", "....####", "RowwiseParallel", "all_reduce",
                      "The keeper ", "the plain model writes the same"):
             self.assertIn(word, done.stdout)
@@ -153,6 +212,7 @@ class TextTest(unittest.TestCase):
             with self.subTest(typed):
                 shown = demo_on_terminal(typed)
                 self.assertIn("\r  plain", shown)
+                self.assertIn("\r  sharded, dp=1,tp=1", shown)
                 self.assertIn("█", shown)
                 self.assertIn("the same training", shown)
 
@@ -176,6 +236,13 @@ class ErrorTest(unittest.TestCase):
         "--steps 0": ["--steps", "0"],
         "--steps many": ["--steps", "many"],
         "--dtype f8": ["f8", "f64"],
+        "--restart dp": ["dp"],
+        "--restart 2x2": ["--restart", "'2x2'", "--restart dp=2,tp=2"],
+        "--restart tp=5": ["tp", "at most 4", "heads"],
+        "--restart dp=2 --steps 1": ["--restart", "two steps", "--steps 1"],
+        "--restart dp=3 --engine gloo --ranks 2": ["3 ranks", "2 processes"],
+        "--checkpoint /": ["--checkpoint", "something at /", "another path"],
+        "--restart none --checkpoint /a": ["--checkpoint", "no restart", "leave it out"],
     }
 
     def test_each_says_what_is_wrong_and_ends_with_2(self):

@@ -19,6 +19,15 @@ class OwnError : public c10::Error {
   using Error::Error;
 };
 
+struct NumberedError : c10::Error {
+  NumberedError(c10::SourceLocation where, std::string text, int number)
+      : Error(where, std::move(text)), number_(number) {}
+  int error_number() const { return number_; }
+
+ private:
+  int number_;
+};
+
 TEST(AgreementTest, ThrowsOnAllRanksWhatIsWrongOnOne) {
   run_ranks(3, [] {
     const Communicator all = init().communicator();
@@ -26,7 +35,7 @@ TEST(AgreementTest, ThrowsOnAllRanksWhatIsWrongOnOne) {
       Agreement agreement("call", all, {error_type<OwnError>()});
       agreement.check([&] {
         if (all.rank() == 1) {
-          fail("too short");
+          fail("too short", 28);
         }
       });
       EXPECT_EQ(agreement.failed(), all.rank() == 1);
@@ -36,10 +45,28 @@ TEST(AgreementTest, ThrowsOnAllRanksWhatIsWrongOnOne) {
     expect_error<c10::IndexError>(
         [&] { agree(error_type<c10::IndexError>().raise); }, text);
     expect_error<OwnError>([&] { agree(error_type<OwnError>().raise); }, text);
-    const auto throw_other = [](const char* what) {
+    const auto throw_other = [](const char* what, int64_t) {
       throw std::runtime_error(what);
     };
     expect_error<c10::Error>([&] { agree(throw_other); }, text);
+  });
+}
+
+TEST(AgreementTest, TheNumberOfAnErrorTravelsWithItsText) {
+  run_ranks(3, [] {
+    Agreement agreement(
+        "call", init().communicator(), {error_type<NumberedError>()});
+    agreement.check([&] {
+      if (rank() == 2) {
+        throw NumberedError({__func__, __FILE__, __LINE__}, "disk full", 28);
+      }
+    });
+    try {
+      agreement.reach();
+      ADD_FAILURE() << "rank " << rank() << " threw nothing";
+    } catch (const NumberedError& error) {
+      EXPECT_EQ(error.error_number(), 28);
+    }
   });
 }
 

@@ -99,7 +99,7 @@ def test_options_of_load(tmp_path):
         checkpoint.load(state, tmp_path / "c", strict=False)
     checkpoint.load(state, tmp_path / "c", convert_dtype=True, only="m.*")
     assert torch.equal(state["m"]["w"], VALUE.float()) and state["z"] == 5
-    with pytest.raises(RuntimeError, match="pass overwrite = true"):
+    with pytest.raises(ValueError, match="pass overwrite = true"):
         checkpoint.save({"n": 2}, tmp_path / "c")
     checkpoint.save({"n": 2}, tmp_path / "c", overwrite=True)
     state = {"n": 0}
@@ -225,8 +225,6 @@ def test_errors_of_optimizers(tmp_path):
     stranger = torch.optim.SGD([torch.zeros(2, requires_grad=True)], 0.1)
     with pytest.raises(ValueError, match="parameter 0 of group 0 .* no parameter of"):
         checkpoint.state_dict(module, stranger)
-    with pytest.raises(NotImplementedError, match="LBFGS"):
-        checkpoint.state_dict(module, torch.optim.LBFGS(module.parameters()))
     one = torch.optim.SGD(module.parameters(), 0.1)
     checkpoint.save(checkpoint.state_dict(module, one), tmp_path / "c")
     fewer = torch.optim.SGD([module.scale], 0.1)

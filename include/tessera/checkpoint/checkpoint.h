@@ -13,12 +13,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
+#include <tessera/checkpoint/file_error.h>
 #include <tessera/checkpoint/state_dict.h>
 #include <tessera/export.h>
 
@@ -45,7 +47,17 @@ struct LoadOptions {
   /// Loads the names that match one of these, `*` for any text; others stay as
   /// they are. None: all.
   std::vector<std::string> only = {};
+  /// Takes files of the checkpoint that are symbolic links, as all are in the
+  /// cache of Hugging Face. Those of a stranger could lead anywhere.
+  bool follow_links = false;
 };
+
+/// Calls make() on every rank of the world and returns what it returns here.
+/// What it throws on one rank is thrown on all, with the rank. `call` is what
+/// the errors begin with. Collective. Example:
+///   save(build_state("save", [&] { return read_state(file); }), "runs/a");
+TESSERA_API StateDict
+build_state(const std::string& call, const std::function<StateDict()>& make);
 
 /// Writes a checkpoint. Collective over the world: all ranks pass the same
 /// names, kinds, shapes and numbers; plain tensors are equal on all ranks. What
@@ -76,13 +88,16 @@ struct Entry {
   std::string value;
 };
 
-/// Returns what a checkpoint holds. Not collective.
-TESSERA_API std::vector<Entry> list(const std::string& path);
+/// Returns what a checkpoint holds; `follow_links` as in LoadOptions. Not
+/// collective. Example: for (const Entry& entry : list("runs/a")) ...
+TESSERA_API std::vector<Entry> list(
+    const std::string& path, bool follow_links = false);
 
 /// Reads all of a checkpoint and throws at the first thing that is damaged.
 /// Returns what could not be checked, for want of checksums: "safetensors has
 /// no checksums", or nothing. Not collective.
-TESSERA_API std::vector<std::string> verify(const std::string& path);
+TESSERA_API std::vector<std::string> verify(
+    const std::string& path, bool follow_links = false);
 
 /// Returns the path of the latest checkpoint below a folder of steps
 /// (save_step()); nothing where there is none. Not collective.

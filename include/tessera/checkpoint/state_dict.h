@@ -27,6 +27,7 @@ class Optimizer;
 namespace tessera::checkpoint {
 
 class StateDict;
+struct Entry;
 
 /// Bytes that are no text.
 struct Bytes {
@@ -66,6 +67,8 @@ class TESSERA_API StateValue {
       : value_(std::move(tensor)) {}
   StateValue(List list) : value_(std::move(list)) {}
   StateValue(StateDict dict);
+  /// A list that Python loads as a tuple.
+  static StateValue tuple(List list);
 
   Kind kind() const { return static_cast<Kind>(value_.index()); }
 
@@ -83,6 +86,7 @@ class TESSERA_API StateValue {
   List& to_list();
   const StateDict& to_dict() const;
   StateDict& to_dict();
+  bool is_tuple() const { return is_tuple_; }
 
   /// Returns it with a function that load() calls when it has read a new value:
   /// how what was read reaches an object that is no StateDict.
@@ -93,6 +97,17 @@ class TESSERA_API StateValue {
   StateValue absent(std::shared_ptr<const void> group) const;
   /// Null where the value exists.
   const void* absent_group() const { return absent_.get(); }
+
+  /// Returns it as something whose names only the checkpoint knows, such as a
+  /// list that grew: load() calls `make` with the entries of its name and below
+  /// it, where there are some, and fills what that returns in its place. Their
+  /// names are what follows: of "a.b" and "a.b.0", "" and "0".
+  StateValue on_open(
+      std::function<StateValue(const std::vector<Entry>&)> make) const;
+  bool has_on_open() const { return static_cast<bool>(make_); }
+  /// Returns what the function of on_open() makes; what on_load() was given
+  /// here is called for it.
+  StateValue open(const std::vector<Entry>& entries) const;
 
   /// Takes what load() has read, and calls the function of on_load().
   void receive(StateValue value);
@@ -105,7 +120,9 @@ class TESSERA_API StateValue {
       std::monostate, bool, int64_t, double, std::string, Bytes, at::Tensor,
       sharded_tensor::ShardedTensor, List, std::shared_ptr<StateDict>>
       value_;
+  bool is_tuple_ = false;
   std::function<void(const StateValue&)> receive_;
+  std::function<StateValue(const std::vector<Entry>&)> make_;
   std::shared_ptr<const void> absent_;
 };
 
@@ -154,8 +171,7 @@ TESSERA_API StateDict state_dict(const torch::nn::Module& module);
 ///   optimizer.param_groups.0.lr    options, and the paths of its parameters
 /// State that a new optimizer does not have yet is absent: save() leaves it
 /// out, load() makes it. What load() reads reaches the optimizer, which must
-/// live until then. All optimizers of torch::optim but LBFGS, whose state has
-/// no fixed shape.
+/// live until then. All optimizers of torch::optim.
 TESSERA_API StateDict
 state_dict(const torch::nn::Module& module, torch::optim::Optimizer& optimizer);
 

@@ -33,6 +33,17 @@ void install(const std::shared_ptr<ModeTable>& modes) {
                  modes, reinterpret_cast<c10::SafePyObject*>(modes.get())));
 }
 
+// LibTorch 2.11 has no erase().
+template <class Table>
+void erase_or_empty(const std::string& name) {
+  if constexpr (requires { Table::erase(name); }) {
+    Table::erase(name);
+  } else {
+    static const auto empty = std::make_shared<ModeTable>();
+    install(empty);
+  }
+}
+
 }  // namespace
 
 const ModeValue& find_mode(Mode mode) {
@@ -57,7 +68,7 @@ ModeValue exchange_mode(Mode mode, ModeValue value) {
 
 void clear_modes() {
   if (LibTorchTable::contains(key())) {
-    LibTorchTable::erase(key());
+    erase_or_empty<LibTorchTable>(key());
   }
 }
 

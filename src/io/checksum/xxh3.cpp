@@ -1,4 +1,5 @@
 #include <io/checksum/xxh3.h>
+#include <io/checksum/xxh3_avx2.h>
 
 // The whole library in this one source, so that users of ours need not link it.
 #define XXH_INLINE_ALL  // NOLINT(readability-identifier-naming): its own
@@ -6,12 +7,25 @@
 
 namespace tessera::detail::inline io_layer {
 
+namespace {
+
+bool has_avx2() {
+#if defined(__x86_64__)
+  static const bool has = __builtin_cpu_supports("avx2") != 0;
+  return has;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
 struct Xxh3::State {
   XXH3_state_t value;
 };
 
 uint64_t xxh3(const void* bytes, size_t size) {
-  return XXH3_64bits(bytes, size);
+  return has_avx2() ? xxh3_avx2(bytes, size) : XXH3_64bits(bytes, size);
 }
 
 Xxh3::Xxh3() : state_(std::make_unique<State>()) {
@@ -22,7 +36,12 @@ Xxh3& Xxh3::operator=(Xxh3&&) noexcept = default;
 Xxh3::~Xxh3() = default;
 
 void Xxh3::update(const void* bytes, size_t size) {
-  if (size != 0) {
+  if (size == 0) {
+    return;
+  }
+  if (has_avx2()) {
+    update_xxh3_avx2(&state_->value, bytes, size);
+  } else {
     XXH3_64bits_update(&state_->value, bytes, size);
   }
 }

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 
 namespace tessera::io {
@@ -91,11 +92,21 @@ int SystemFiles::list(int folder, std::vector<std::string>* names) {
   return -error;
 }
 
+std::atomic<FileSystem*> g_replaced = nullptr;
+
 }  // namespace
 
 FileSystem& system_files() {
   static SystemFiles files;
-  return files;
+  FileSystem* replaced = g_replaced.load(std::memory_order_acquire);
+  return replaced != nullptr ? *replaced : files;
+}
+
+SystemFilesReplaced::SystemFilesReplaced(FileSystem& files)
+    : before_(g_replaced.exchange(&files, std::memory_order_acq_rel)) {}
+
+SystemFilesReplaced::~SystemFilesReplaced() {
+  g_replaced.store(before_, std::memory_order_release);
 }
 
 }  // namespace tessera::io

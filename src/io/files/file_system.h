@@ -53,7 +53,21 @@ class FileSystem {
   virtual int lock(int file) = 0;
 };
 
-/// Returns the kernel's.
+/// Returns the kernel's, or what stands in its place.
 FileSystem& system_files();
+
+/// Puts another file system in the kernel's place while it lives, for all
+/// threads and everything above that names none: so tests reach the files of
+/// checkpoint::save() and load().
+class SystemFilesReplaced {
+ public:
+  explicit SystemFilesReplaced(FileSystem& files);
+  ~SystemFilesReplaced();
+  SystemFilesReplaced(const SystemFilesReplaced&) = delete;
+  SystemFilesReplaced& operator=(const SystemFilesReplaced&) = delete;
+
+ private:
+  FileSystem* before_;
+};
 
 }  // namespace tessera::io

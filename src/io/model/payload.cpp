@@ -49,12 +49,18 @@ std::vector<CopyDim> plan_dims(
   return merged;
 }
 
-// Reads bytes of a payload through the window that was read last.
+// A disk reads no less than this, and a smaller read costs as much.
+constexpr size_t kPage = 4096;
+
+// Reads bytes of a payload, small runs through the window that was read last.
 class WindowReader {
  public:
   explicit WindowReader(Payload& payload) : payload_(payload) {}
 
   void read(uint64_t offset, char* out, size_t size) {
+    if (size >= kPage && payload_.read_unchecked(offset, out, size)) {
+      return;
+    }
     while (size > 0) {
       const uint64_t index = offset / payload_.window();
       const uint64_t begin = index * payload_.window();

@@ -41,6 +41,12 @@ class Payload {
 
   /// Reads one window, and throws where its checksum disagrees.
   virtual void read_window(uint64_t index, void* out) = 0;
+  /// Reads just these bytes, if no checksum wants more to be read; returns
+  /// false and does nothing where windows have one.
+  virtual bool read_unchecked(uint64_t offset, void* out, size_t size) {
+    (void)offset, (void)out, (void)size;
+    return false;
+  }
   /// Checks what can be checked only when all windows were read, and reads for
   /// it those that were not.
   virtual void finish() {}

@@ -15,6 +15,8 @@ namespace {
 
 // Larger values lie beside the tensors.
 constexpr size_t kMostInlineBytes = 4096;
+// What a core's cache holds between the checksum and the write.
+constexpr size_t kPortionBytes = size_t{1} << 20;
 
 uint64_t align(uint64_t offset) {
   return (offset + kPayloadAlignment - 1) / kPayloadAlignment *
@@ -111,12 +113,16 @@ class TesseraWriter : public io::RankWriter {
 
   void append_bytes(
       size_t chunk, uint64_t done, const void* bytes, size_t size) override {
-    if (size == 0) {
-      return;
+    const auto* next = static_cast<const char*>(bytes);
+    while (size > 0) {
+      io::StoredBytes& stored = entries_[chunk].chunks[0].stored;
+      const size_t part = std::min(size, kPortionBytes);
+      hashers_[chunk].update(stored, next, part);
+      file_->write(next, part, stored.offset + done);
+      next += part;
+      done += part;
+      size -= part;
     }
-    io::StoredBytes& stored = entries_[chunk].chunks[0].stored;
-    file_->write(bytes, size, stored.offset + done);
-    hashers_[chunk].update(stored, static_cast<const char*>(bytes), size);
   }
 
   io::Contents finish_files() override {

@@ -40,7 +40,8 @@ bool is_list(const c10::IValue& value) {
 }
 
 at::Tensor element_of(const c10::IValue& list, size_t i) {
-  const c10::IValue& element = list.toListRef()[i];
+  const c10::ArrayRef<c10::IValue> elements = list.toListRef();
+  const c10::IValue& element = elements[i];
   return element.isTensor() ? element.toTensor() : at::Tensor();
 }
 

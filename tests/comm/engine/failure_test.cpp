@@ -362,7 +362,7 @@ TEST(FailureTest, ThreadsThatARankStartsMayCallForIt) {
     const Communicator comm = init().communicator();
     std::thread helper([&] {
       comm.send(floats(1), comm.rank(), 1);
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1200));
       comm.send(floats(1), 1 - comm.rank(), 2);
     });
     comm.recv(floats(1), comm.rank(), 1);

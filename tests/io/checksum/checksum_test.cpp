@@ -50,6 +50,25 @@ TEST(Crc32Test, GoesOnAndCombines) {
 TEST(Xxh3Test, AgreesWithTheLibrary) {
   EXPECT_EQ(xxh3(""), 0x2d06800538d394c2u);
   EXPECT_EQ(xxh3("123456789"), 0x72dcb18b67a17dffu);
+  EXPECT_EQ(xxh3(counted_bytes(100000)), 0xafec324e570fb9b5u);
+}
+
+// The library without vector instructions gives this; here the processor's are
+// used.
+TEST(Xxh3Test, AgreesWithTheLibraryAtEveryLengthAndOffset) {
+  const std::string bytes = counted_bytes(4000);
+  uint64_t at_once = 0;
+  uint64_t in_portions = 0;
+  for (size_t size = 0; size <= 3000; ++size) {
+    const char* begin = bytes.data() + size % 64;
+    at_once = at_once * 31 + xxh3(begin, size);
+    Xxh3 hash;
+    hash.update(begin, size / 3);
+    hash.update(begin + size / 3, size - size / 3);
+    in_portions = in_portions * 31 + hash.value();
+  }
+  EXPECT_EQ(at_once, 0x405d8ed6c136f0adu);
+  EXPECT_EQ(in_portions, 0x405d8ed6c136f0adu);
 }
 
 TEST(Xxh3Test, TakesBytesInAnyPortions) {

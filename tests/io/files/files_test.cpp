@@ -22,15 +22,13 @@ using io_test::read_bytes;
 using io_test::TemporaryFolder;
 using io_test::write_bytes;
 
-const io::Error& error_of(const std::function<void()>& call) {
-  static std::unique_ptr<io::Error> caught;
-  caught = std::make_unique<io::Error>(io::ErrorKind::kUsage, "no", "error");
+io::Error error_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const io::Error& error) {
-    caught = std::make_unique<io::Error>(error);
+    return error;
   }
-  return *caught;
+  return {io::ErrorKind::kUsage, "no", "error"};
 }
 
 TEST(PlainNameTest, OnlyOneComponentIsPlain) {
@@ -77,7 +75,7 @@ TEST(FolderTest, OpensNothingOutsideOfItself) {
   write_bytes(temporary / "secret", "s");
   const Folder folder = Folder::open(io::system_files(), temporary / "in");
   for (const char* name : {"../secret", "..", "/etc/passwd", ""}) {
-    const io::Error& error = error_of([&] { folder.open_file(name); });
+    const io::Error error = error_of([&] { folder.open_file(name); });
     EXPECT_EQ(error.kind(), io::ErrorKind::kCorrupt) << name;
     EXPECT_NE(std::string(error.what()).find("plain names"), std::string::npos);
   }
@@ -112,7 +110,7 @@ TEST(FolderTest, NewFilesReplaceNothing) {
   const TemporaryFolder temporary;
   const Folder folder = Folder::open(io::system_files(), temporary.path());
   folder.create_file("a");
-  const io::Error& error = error_of([&] { folder.create_file("a"); });
+  const io::Error error = error_of([&] { folder.create_file("a"); });
   EXPECT_EQ(error.error_number(), EEXIST);
   EXPECT_EQ(
       std::string(error.what()),
@@ -137,7 +135,7 @@ TEST(FileTest, ReadsAllOrSaysWhereTheFileEnds) {
   char bytes[20];
   file.read(bytes, 4, 3);
   EXPECT_EQ(std::string(bytes, 4), "3456");
-  const io::Error& error = error_of([&] { file.read(bytes, 8, 5); });
+  const io::Error error = error_of([&] { file.read(bytes, 8, 5); });
   EXPECT_EQ(error.kind(), io::ErrorKind::kCorrupt);
   EXPECT_NE(
       std::string(error.what())

@@ -58,6 +58,33 @@ TEST(BackwardThreads, AreHeldAgainstStrictMode) {
   });
 }
 
+// On a GPU every backward pass runs on a thread of the device.
+TEST(BackwardThreads, OfADeviceAreHeldAgainstStrictMode) {
+  if (!at::hasCUDA()) {
+    GTEST_SKIP() << "no GPU";
+  }
+  run_ranks(2, [] {
+    const auto mesh = init_device_mesh(at::kCUDA, {2});
+    const auto value = distinct({4, 4}).cuda();
+    const auto a = distribute_tensor(value, mesh, {Shard(0)});
+    const auto b = distribute_tensor(value, mesh, {Shard(1)});
+    const auto leaf = at::ones({1}, value.options()).requires_grad_();
+    const auto mine = std::this_thread::get_id();
+    int ran = 0;
+    const at::Tensor y = leaf * 1;
+    y.register_hook([&](const at::Tensor&) {
+      ASSERT_NE(std::this_thread::get_id(), mine);
+      EXPECT_ERROR("StrictMode forbids implied communication", a.mm(b));
+      const StrictMode gap({.communication = false});
+      EXPECT_EQ(error_of([&] { a.mm(b); }), "");
+      ++ran;
+    });
+    const StrictMode strict;
+    y.backward();
+    EXPECT_EQ(ran, 1);
+  });
+}
+
 TEST(BackwardThreads, CompareGradients) {
   run_ranks(2, [] {
     const auto mesh = mesh_of({2});

@@ -296,12 +296,25 @@ void ProcessCall::move_to_host() {
   }
 }
 
-std::vector<int64_t> ProcessCall::missing() const {
+std::vector<int64_t> ProcessCall::partners() const {
+  std::vector<int64_t> ranks;
+  for (size_t i = 0; i < heard_.size() && stage_ == Stage::kFingerprints; ++i) {
+    if (group_rank_of(i) != group_->group_rank) {
+      ranks.push_back(group_->ranks[static_cast<size_t>(group_rank_of(i))]);
+    }
+  }
+  return ranks;
+}
+
+std::vector<int64_t> ProcessCall::close_and_name_missing() {
   std::vector<int64_t> ranks;
   if (stage_ == Stage::kFingerprints && !is_point_to_point(call_.kind)) {
     for (const int64_t group_rank : group_->channel->absent()) {
       ranks.push_back(group_->ranks[static_cast<size_t>(group_rank)]);
     }
+  }
+  if (group_->channel != nullptr) {
+    group_->channel->close();
   }
   if (!ranks.empty()) {
     return ranks;

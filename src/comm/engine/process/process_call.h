@@ -105,8 +105,13 @@ class ProcessCall {
   const std::string& error() const { return error_; }
   /// Ends the call without success; the first reason counts.
   void fail(const std::string& reason);
-  /// Returns the global ranks that have not been heard of in this call.
-  std::vector<int64_t> missing() const;
+  /// Returns the other global ranks that must make this call; none once all
+  /// have made it.
+  std::vector<int64_t> partners() const;
+  /// Closes the channel and returns the global ranks that have not been heard
+  /// of. Only then: until the channel is closed, a thread of its own may write
+  /// what they say.
+  std::vector<int64_t> close_and_name_missing();
   /// Tells whether a rank that made these calls has made its part of this one.
   bool is_among(const std::map<uint64_t, uint64_t>& calls) const;
   /// Tells whether the transfers of a failed call have ended.

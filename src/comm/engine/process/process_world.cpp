@@ -319,7 +319,7 @@ void ProcessWorld::hear_failure(int64_t rank, const std::string& text) {
 // A rank that has returned will not make the calls that others wait in.
 void ProcessWorld::miss_ended_ranks() {
   for (const auto& call : std::vector(active_)) {
-    for (const int64_t rank : call->missing()) {
+    for (const int64_t rank : call->partners()) {
       const auto ended = ended_.find(rank);
       if (ended != ended_.end() && !call->is_among(ended->second) &&
           !call->failed()) {
@@ -415,7 +415,7 @@ void ProcessWorld::flush_withdrawn() {
 }
 
 void ProcessWorld::report_deadline(ProcessCall& call) {
-  const std::vector<int64_t> missing = call.missing();
+  const std::vector<int64_t> missing = call.close_and_name_missing();
   break_group(
       call.group(),
       call.label() + " did not complete within the deadline of " +

@@ -12,8 +12,9 @@ namespace tessera::detail::inline comm_layer {
 namespace {
 
 // How long all ranks must be blocked before it counts as a deadlock: time for a
-// thread that a rank started itself to make its first call.
-constexpr auto kDeadlockGrace = std::chrono::milliseconds(20);
+// thread that a rank started itself to make its first call, on a busy machine
+// too.
+constexpr auto kDeadlockGrace = std::chrono::seconds(1);
 
 std::string rank_list(const std::vector<int64_t>& ranks) {
   std::string text = ranks.size() == 1 ? "rank" : "ranks";

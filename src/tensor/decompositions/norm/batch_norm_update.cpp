@@ -36,7 +36,7 @@ at::Tensor empty_reserve(const DecomposedCall& decomposed) {
           decomposed.mesh(), replicated(decomposed.mesh()), {0},
           c10::ScalarType::Byte),
       [&] {
-        const at::Tensor& shard = refreshed_shard(decomposed.tensor("input"));
+        const at::Tensor shard = refreshed_shard(decomposed.tensor("input"));
         return at::empty({0}, shard.options().dtype(at::kByte));
       });
 }
