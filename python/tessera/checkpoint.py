@@ -101,12 +101,13 @@ def save_step_async(state: dict, folder: Path, step: int, keep: int = 0,
 
 
 def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = False,
-         only: Sequence[str] = ()) -> None:
+         only: Sequence[str] = (), follow_links: bool = False) -> None:
     """Reads a checkpoint of any format: into the tensors of a dict, whatever their
     layout, and its numbers and texts into the dict.
 
     Names that one of the two lacks are an error unless strict=False, other dtypes
-    unless convert_dtype=True. `only` names what is loaded, `*` for any text.
+    unless convert_dtype=True. `only` names what is loaded, `*` for any text. With
+    `follow_links` files may be symbolic links, as in the cache of Hugging Face.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/a"
@@ -122,13 +123,14 @@ def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = Fal
 
     def prepare() -> None:  # what it raises on one rank is raised on all
         if linked:
-            entries.update(_asked_for(path, globs))
+            entries.update(_asked_for(path, globs, follow_links))
         for prefix, part in linked:
             part.prepare(prefix, entries)
 
     try:
         with _world_of(state):
-            _C._checkpoint.load(state, path, strict, convert_dtype, globs, prepare)
+            _C._checkpoint.load(state, path, strict, convert_dtype, globs, follow_links,
+                                prepare)
     except BaseException:
         for _, part in linked:
             part.undo()
@@ -137,8 +139,8 @@ def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = Fal
         part.receive(prefix, entries)
 
 
-def list(path: Path) -> "builtins.list[Entry]":
-    """Returns what a checkpoint holds. Not collective.
+def list(path: Path, follow_links: bool = False) -> "builtins.list[Entry]":
+    """Returns what a checkpoint holds; `follow_links` as in load(). Not collective.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/a"
@@ -146,12 +148,12 @@ def list(path: Path) -> "builtins.list[Entry]":
     >>> [(e.name, e.shape, e.value) for e in tessera.checkpoint.list(path)]
     [('w', [3], ''), ('step', [], '7')]
     """
-    return _C._checkpoint.list(os.fspath(path))
+    return _C._checkpoint.list(os.fspath(path), follow_links)
 
 
-def verify(path: Path) -> "builtins.list[str]":
+def verify(path: Path, follow_links: bool = False) -> "builtins.list[str]":
     """Reads all of a checkpoint and raises at the first thing that is damaged; returns
-    what has no checksums to be checked by. Not collective.
+    what has no checksums to be checked by. `follow_links` as in load(). Not collective.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/a"
@@ -159,7 +161,7 @@ def verify(path: Path) -> "builtins.list[str]":
     >>> tessera.checkpoint.verify(path)
     []
     """
-    return _C._checkpoint.verify(os.fspath(path))
+    return _C._checkpoint.verify(os.fspath(path), follow_links)
 
 
 def latest(folder: Path) -> Optional[str]:
@@ -388,9 +390,10 @@ def _find_linked(state: Any, prefix: str = "") -> Iterator[tuple[str, _Linked]]:
             yield from _find_linked(value, f"{prefix}{i}.")
 
 
-def _asked_for(path: Path, globs: Sequence[str]) -> "dict[str, Entry]":
+def _asked_for(path: Path, globs: Sequence[str],
+               follow_links: bool) -> "dict[str, Entry]":
     try:
-        entries = list(path)
+        entries = list(path, follow_links)
     except Exception:  # load() finds it too, and tells all ranks
         return {}
     patterns = [re.compile(".*".join(map(re.escape, glob.split("*"))), re.DOTALL)
