@@ -271,7 +271,7 @@ std::string save_step(
 void load(
     const py::object& state, const py::object& path, const py::object& strict,
     const py::object& convert_dtype, const py::object& only,
-    const py::object& prepare) {
+    const py::object& follow_links, const py::object& prepare) {
   std::string from;
   checkpoint::LoadOptions options;
   StateDict dict = build("checkpoint::load", [&] {
@@ -281,6 +281,8 @@ void load(
         argument<bool>("convert_dtype", "a bool", convert_dtype);
     options.only = argument<std::vector<std::string>>(
         "only", "a str, or a list of them", only);
+    options.follow_links =
+        argument<bool>("follow_links", "a bool", follow_links);
     prepare();
     return state_from(state);
   });
@@ -319,12 +321,8 @@ void bind_checkpoint(py::module_& parent) {
   module.def("save", &save);
   module.def("save_step", &save_step);
   module.def("load", &load);
-  module.def(
-      "list", &checkpoint::list, py::arg("path"),
-      py::arg("follow_links") = false, NoGil());
-  module.def(
-      "verify", &checkpoint::verify, py::arg("path"),
-      py::arg("follow_links") = false, NoGil());
+  module.def("list", &checkpoint::list, NoGil());
+  module.def("verify", &checkpoint::verify, NoGil());
   module.def("latest", &checkpoint::latest, NoGil());
 }
 
