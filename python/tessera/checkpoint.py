@@ -13,15 +13,16 @@ them. Every rank of the world calls save() and load() with the same names.
 (100, 15.0)
 """
 import builtins
+import contextlib
 import json
 import os
 import re
-from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, ContextManager, Iterator, Mapping, Optional, Sequence, Union
 
 import torch
 from torch import nn
 
-from . import _C
+from . import _C, torch_dtensor
 
 Entry = _C._checkpoint.Entry
 Path = Union[str, os.PathLike]
@@ -42,7 +43,8 @@ def save(state: dict, path: Path, format: str = "tessera",
     >>> path = tempfile.mkdtemp() + "/a"
     >>> tessera.checkpoint.save({"step": 7, "rates": [0.1, 0.2]}, path, format="dcp")
     """
-    _C._checkpoint.save(state, path, format, overwrite)
+    with _world_of(state):
+        _C._checkpoint.save(state, path, format, overwrite)
 
 
 def save_step(state: dict, folder: Path, step: int, keep: int = 0,
@@ -56,7 +58,8 @@ def save_step(state: dict, folder: Path, step: int, keep: int = 0,
     >>> tessera.checkpoint.latest(folder) == path
     True
     """
-    return _C._checkpoint.save_step(state, folder, step, keep, format, overwrite)
+    with _world_of(state):
+        return _C._checkpoint.save_step(state, folder, step, keep, format, overwrite)
 
 
 def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = False,
@@ -87,8 +90,9 @@ def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = Fal
             part.prepare(prefix, entries)
 
     try:
-        _C._checkpoint.load(state, path, strict, convert_dtype, globs, follow_links,
-                            prepare)
+        with _world_of(state):
+            _C._checkpoint.load(state, path, strict, convert_dtype, globs, follow_links,
+                                prepare)
     except BaseException:
         for _, part in linked:
             part.undo()
@@ -312,6 +316,29 @@ def _make_value(field: str, entry: Entry, old: Any, parameter: torch.Tensor,
     on_device = field != "step" or group.get("capturable") or group.get("fused")
     return torch.zeros(shape, dtype=entry.dtype,
                        device=parameter.device if on_device else "cpu")
+
+
+def _find_tensor(state: Any) -> Optional[torch.Tensor]:
+    """Returns a sharded tensor of a state, if there is one."""
+    if isinstance(state, torch.Tensor):
+        return state if _C.is_dtensor(state) else None
+    if isinstance(state, dict):
+        state = state.values()
+    elif not isinstance(state, (builtins.list, tuple)):
+        return None
+    return next((t for t in map(_find_tensor, state) if t is not None), None)
+
+
+def _world_of(state: Any) -> ContextManager[object]:
+    """The world of the tensors of a state: inside a torch.distributed job, where no
+    launcher of ours has told each process its rank, only they know it."""
+    tensor = _find_tensor(state)
+    world = _C.device_mesh(tensor).world() if tensor is not None else None
+    if world is None and _C.world_size() == 1:
+        world = torch_dtensor.known_world()
+    if world is None or world == _C.init():
+        return contextlib.nullcontext()
+    return _C.RankGuard(world, "checkpoint")
 
 
 def _find_linked(state: Any, prefix: str = "") -> Iterator[tuple[str, _Linked]]:
