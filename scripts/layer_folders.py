@@ -36,7 +36,7 @@ FOLDERS = {
                "decompositions/other", "random/philox", "random/fill", "random/ops",
                "autograd", "api", "uses", "fast", "inspect", "dispatch"],
     "modules": ["."],
-    "parallel": [".", "styles"],
+    "parallel": [".", "styles", "recompute"],
     "sharded_tensor": ["spec", "format", "tensor", "module", "ops"],
     "checkpoint": ["."],
 }
@@ -49,6 +49,7 @@ PUBLIC = {
     "tensor": {"xla.h": "impl", "machine_model.h": "move", "dtensor.h": "autograd",
                "operators.h": "inspect", "visualize_sharding.h": "inspect"},
     "modules": {"module_call.h": "."},
+    "parallel": {"tensor_packer.h": "recompute"},
     "sharded_tensor": {"errors.h": "spec", "ops.h": "ops", "shard_module.h": "module",
                        "sharded_module.h": "module", "call_plan.h": "module"},
 }
@@ -67,6 +68,8 @@ ELSEWHERE = {
     "src/tensor/random/ops/table.h": ("src/tensor/random/ops/*_ops.cpp", FAMILY),
     "src/sharded_tensor/ops/builtin_ops.h": ("src/sharded_tensor/ops/*", FAMILY),
     "include/tessera/sharded_tensor/ops.h": ("src/sharded_tensor/ops/*", FAMILY),
+    "include/tessera/parallel/tensor_packer.h":
+        ("src/parallel/recompute/packer_scope.cpp", "what installs packers"),
     "include/tessera/parallel/parallelize_module.h":
         ("src/parallel/styles/*", "a file for each style"),
 
