@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,11 +27,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr int kRepeats = 5;  // of a step in a round
 struct RecomputeOptions {
   int64_t rows = 512;
   int64_t width = 256;
   int64_t blocks = 8;
-  int repeats = 5;
   int rounds = 5;
   std::string python;
   bool json = false;
@@ -133,7 +132,7 @@ struct Figures {
   double loss = 0;
 };
 using ByWay = std::map<std::string, Figures>;
-using WayToRun = std::function<double(const Blocks&, const at::Tensor&)>;
+using WayToRun = double (*)(const Blocks&, const at::Tensor&);
 
 const std::vector<std::pair<std::string, WayToRun>>& ways_to_run() {
   static const std::vector<std::pair<std::string, WayToRun>> all{
@@ -143,9 +142,7 @@ const std::vector<std::pair<std::string, WayToRun>>& ways_to_run() {
   return all;
 }
 
-void add_round(
-    const RecomputeOptions& options, const Blocks& blocks, const at::Tensor& x,
-    ByWay& ours) {
+void add_round(const Blocks& blocks, const at::Tensor& x, ByWay& ours) {
   for (const auto& [name, run] : ways_to_run()) {
     const auto step = [&, &run = run] {
       x.mutable_grad() = at::Tensor();
@@ -164,7 +161,7 @@ void add_round(
     }
     figures.peak = static_cast<double>(bytes->most);
     std::vector<double> seconds;
-    for (int i = 0; i < options.repeats; ++i) {
+    for (int i = 0; i < kRepeats; ++i) {
       seconds.push_back(seconds_of(step));
     }
     figures.seconds.push_back(median(seconds));
@@ -237,18 +234,18 @@ int run_recompute(const RecomputeOptions& options) {
       block_values({options.rows, options.width}, 0.5).mul(20).requires_grad_();
   std::string torch = "not found; --python names one that can import torch";
   std::optional<PythonPeer> peer;
-  if (const std::string python = find_python(options.python); !python.empty()) {
+  if (const auto python = find_python(options.python); !python.empty()) {
     peer.emplace(
         python, recompute_pytorch,
         std::vector<std::string>{
             std::to_string(options.rows), std::to_string(options.width),
-            std::to_string(options.blocks), std::to_string(options.repeats)},
+            std::to_string(options.blocks), std::to_string(kRepeats)},
         "benchmarks/recompute_pytorch.py 512 256 8 5");
     torch = ordered_json::parse(peer->receive())["torch"].get<std::string>();
   }
   ByWay ours, theirs;
   for (int round = 0; round < options.rounds; ++round) {
-    add_round(options, blocks, x, ours);
+    add_round(blocks, x, ours);
     if (peer) {
       add_peers_round(*peer, theirs);
     }
@@ -292,8 +289,6 @@ void add_bench_recompute(CLI::App& bench, int& exit_code) {
   recompute->add_option("--blocks", options->blocks, "8 unless told")
       ->check(CLI::Range(1, 1000));
   recompute->add_option("--rounds", options->rounds, "5 unless told")
-      ->check(CLI::Range(1, 1000));
-  recompute->add_option("--repeats", options->repeats, "per round: 5")
       ->check(CLI::Range(1, 1000));
   recompute->add_option(
       "--python", options->python, "a Python that can import torch");
