@@ -38,7 +38,7 @@ FOLDERS = {
     "modules": ["."],
     "parallel": [".", "styles", "recompute"],
     "sharded_tensor": ["spec", "format", "tensor", "module", "ops"],
-    "checkpoint": ["."],
+    "checkpoint": ["write", ".", "calls"],
 }
 # The folder of public headers without a source of their name, or whose types are
 # used below the source that defines their functions.
@@ -50,6 +50,8 @@ PUBLIC = {
                "operators.h": "inspect", "visualize_sharding.h": "inspect"},
     "modules": {"module_call.h": "."},
     "parallel": {"tensor_packer.h": "recompute"},
+    "checkpoint": {"checkpoint.h": "write", "state_dict.h": "write",
+                   "file_error.h": "write"},
     "sharded_tensor": {"errors.h": "spec", "ops.h": "ops", "shard_module.h": "module",
                        "sharded_module.h": "module", "call_plan.h": "module"},
 }
