@@ -68,7 +68,7 @@ bool LossScaler::unscale(const std::vector<at::Tensor>& parameters) {
         ": a gradient is unscaled already, of shape ", parameter.sizes(),
         "; call update() at the end of each iteration");
   }
-  detail::ValuesOverMeshes wrong(ReduceOp::kMax);
+  detail::ValuesOverMeshes wrong(ReduceOp::kMax, /*copies=*/true);
   const double factor = 1 / impl_->state.scale;
   for (const at::Tensor& gradient :
        detail::reduced_gradients("LossScaler::unscale", parameters)) {

@@ -17,7 +17,8 @@ void ValuesOverMeshes::add(const at::Tensor& tensor, const at::Tensor& value) {
   if (is_dtensor(tensor)) {
     mesh = spec(tensor).mesh();
     for (const Placement& p : spec(tensor).placements()) {
-      placements.push_back(p.is_shard() ? Partial(op_) : Replicate());
+      placements.push_back(
+          p.is_shard() || copies_ ? Partial(op_) : Replicate());
     }
   }
   for (Group& group : groups_) {

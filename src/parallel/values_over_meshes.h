@@ -14,8 +14,10 @@ namespace tessera::detail::inline parallel_layer {
 /// Sums up, or takes the largest of, numbers of tensors on any meshes.
 class ValuesOverMeshes {
  public:
-  /// kSum or kMax.
-  explicit ValuesOverMeshes(ReduceOp op) : op_(op) {}
+  /// kSum or kMax. `copies`: ranks that hold copies have their say too, as they
+  /// may have parted; for kMax alone.
+  explicit ValuesOverMeshes(ReduceOp op, bool copies = false)
+      : op_(op), copies_(copies) {}
 
   /// Adds this rank's number of its shard of a tensor, or of a plain one.
   void add(const at::Tensor& tensor, const at::Tensor& value);
@@ -36,6 +38,7 @@ class ValuesOverMeshes {
       const at::Tensor& mine, const Communicator& stages) const;
 
   ReduceOp op_;
+  bool copies_;
   std::vector<Group> groups_;
 };
 

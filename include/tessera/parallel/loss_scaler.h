@@ -53,7 +53,7 @@ class TESSERA_API LossScaler {
   at::Tensor scale(const at::Tensor& loss) const;
   /// Divides gradients by the scale, in place, once between updates: before
   /// clip_grad_norm(), for example. Returns false where one is not finite, on
-  /// any rank. One small reduction per mesh and set of cut mesh dims.
+  /// any rank. One small reduction per mesh.
   bool unscale(const std::vector<at::Tensor>& parameters);
   /// Unscales what is not yet, then steps unless a gradient of this optimizer
   /// is not finite; returns whether it did.
