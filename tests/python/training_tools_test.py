@@ -39,7 +39,8 @@ def test_averages_are_those_of_the_plain_module():
         assert log.count == 0
         before = tessera.full_tensor(cut.weight.detach())
         with pytest.raises(KeyError), averages[1].swap():
-            got = {n: tessera.full_tensor(p.detach()) for n, p in cut.named_parameters()}
+            got = {n: tessera.full_tensor(p.detach()).clone()
+                   for n, p in cut.named_parameters()}
             with pytest.raises(ValueError, match="holds the averages now"):
                 averages[1].update()
             raise KeyError
