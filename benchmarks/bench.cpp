@@ -233,6 +233,7 @@ void set_up_bench(CLI::App& bench, Invocation& invocation) {
   add_bench_dispatch(bench, invocation.exit_code);
   add_bench_train(bench, invocation.exit_code);
   add_bench_checkpoint(bench, invocation.exit_code);
+  add_bench_recompute(bench, invocation.exit_code);
 }
 
 const Command kBench{"bench", &set_up_bench};

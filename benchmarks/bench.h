@@ -35,6 +35,8 @@ void add_bench_checkpoint(CLI::App& bench, int& exit_code);
 void add_bench_comm(CLI::App& bench, int& exit_code);
 /// Adds `bench dispatch`.
 void add_bench_dispatch(CLI::App& bench, int& exit_code);
+/// Adds `bench recompute`.
+void add_bench_recompute(CLI::App& bench, int& exit_code);
 /// Adds `bench train`.
 void add_bench_train(CLI::App& bench, int& exit_code);
 /// Runs `bench dispatch --misses`, with the Python named or the one found.

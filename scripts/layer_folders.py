@@ -36,7 +36,7 @@ FOLDERS = {
                "decompositions/other", "random/philox", "random/fill", "random/ops",
                "deferred", "autograd", "api", "uses", "fast", "inspect", "dispatch"],
     "modules": ["."],
-    "parallel": [".", "styles"],
+    "parallel": [".", "styles", "recompute"],
     "sharded_tensor": ["spec", "format", "tensor", "module", "ops"],
     "checkpoint": ["write", ".", "calls"],
 }
@@ -49,6 +49,7 @@ PUBLIC = {
     "tensor": {"xla.h": "impl", "machine_model.h": "move", "dtensor.h": "autograd",
                "operators.h": "inspect", "visualize_sharding.h": "inspect"},
     "modules": {"module_call.h": "."},
+    "parallel": {"tensor_packer.h": "recompute"},
     "checkpoint": {"checkpoint.h": "write", "state_dict.h": "write",
                    "file_error.h": "write"},
     "sharded_tensor": {"errors.h": "spec", "ops.h": "ops", "shard_module.h": "module",
@@ -69,6 +70,8 @@ ELSEWHERE = {
     "src/tensor/random/ops/table.h": ("src/tensor/random/ops/*_ops.cpp", FAMILY),
     "src/sharded_tensor/ops/builtin_ops.h": ("src/sharded_tensor/ops/*", FAMILY),
     "include/tessera/sharded_tensor/ops.h": ("src/sharded_tensor/ops/*", FAMILY),
+    "include/tessera/parallel/tensor_packer.h":
+        ("src/parallel/recompute/packer_scope.cpp", "what installs packers"),
     "include/tessera/parallel/parallelize_module.h":
         ("src/parallel/styles/*", "a file for each style"),
 

@@ -26,13 +26,17 @@
 #include <tessera/layout/visualize_sharding.h>
 #include <tessera/layout/xla.h>
 #include <tessera/modules/materialize.h>
+#include <tessera/parallel/activation_checkpoint.h>
 #include <tessera/parallel/check_module.h>
 #include <tessera/parallel/clip_grad_norm.h>
 #include <tessera/parallel/data_parallel.h>
 #include <tessera/parallel/distribute_module.h>
+#include <tessera/parallel/ema.h>
 #include <tessera/parallel/local_map.h>
 #include <tessera/parallel/loss_parallel.h>
+#include <tessera/parallel/loss_scaler.h>
 #include <tessera/parallel/parallelize_module.h>
+#include <tessera/parallel/tensor_packer.h>
 #include <tessera/plan/cost.h>
 #include <tessera/plan/exchange.h>
 #include <tessera/plan/redistribute_plan.h>

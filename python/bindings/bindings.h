@@ -36,6 +36,7 @@ void bind_indexing(py::module_& module);
 void bind_rules(py::module_& module);
 void bind_visualize(py::module_& module);
 void bind_checkpoint(py::module_& module);
+void bind_training(py::module_& module);
 
 /// A list of placements, one placement, or the notation: "S(0) R".
 struct PlacementsArg {

@@ -64,6 +64,7 @@ PYBIND11_MODULE(_C, module) {
   bind_rules(module);
   bind_visualize(module);
   bind_checkpoint(module);
+  bind_training(module);
   module.def(
       "_clear_caches", &tessera::clear_caches,
       pybind11::call_guard<pybind11::gil_scoped_release>());

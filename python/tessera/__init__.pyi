@@ -1,6 +1,6 @@
 """Types of the package; what each name does stands in its docstring."""
 import builtins
-from typing import (Any, Callable, Iterable, Mapping, Optional, Sequence, TypeVar,
+from typing import (Any, Callable, ContextManager, Iterable, Mapping, Optional, Sequence, TypeVar,
                     Union, overload)
 
 import torch
@@ -292,6 +292,22 @@ class DeferredInit:
 
 def is_deferred(tensor: torch.Tensor) -> bool: ...
 def materialize(module: Union[nn.Module, torch.Tensor]) -> None: ...
+
+# --- training
+
+def activation_checkpoint(fn: Callable[..., Any], *args: Any, keep_moved: bool = True,
+                          keep: Sequence[str] = (), check: bool = True) -> Any: ...
+def clip_grad_norm(parameters: Union[torch.Tensor, Iterable[torch.Tensor]],
+                   max_norm: float, norm_type: float = 2.0,
+                   error_if_nonfinite: bool = False,
+                   stages: Optional[Communicator] = None) -> torch.Tensor: ...
+
+class Ema:
+    def __init__(self, module: nn.Module, decay: float = 0.999,
+                 dtype: torch.dtype = ...) -> None: ...
+    def update(self) -> None: ...
+    def averages(self) -> dict[str, torch.Tensor]: ...
+    def swap(self) -> ContextManager[None]: ...
 
 # --- what is communicated, and why
 

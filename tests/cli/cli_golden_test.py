@@ -145,6 +145,7 @@ class HelpTest(unittest.TestCase):
             ("bench redistribute --help", ["--ranks", "--mib", "--python"]),
             ("bench dispatch --help", ["--misses", "--device", "--python"]),
             ("bench checkpoint --help", ["--ranks", "--engine", "--mib", "--rounds"]),
+            ("bench recompute --help", ["--rows", "--width", "--blocks", "--rounds"]),
             ("bench train --help", ["--ranks", "--engine", "--warm-up", "--python"]),
         ]:
             with self.subTest(typed):

@@ -1,9 +1,7 @@
 // LossParallel: values and gradients of cross entropy over cut classes, and
 // what a rank holds meanwhile.
 #include <ATen/autocast_mode.h>
-#include <c10/core/CPUAllocator.h>
-
-#include <atomic>
+#include <harness/counting_allocator.h>
 
 #include "gpt_training.h"
 
@@ -11,9 +9,11 @@ namespace tessera {
 namespace {
 
 using testing::close;
+using testing::CountingAllocator;
 using testing::distinct;
 using testing::i64;
 using testing::mesh_of;
+using testing::WithCounts;
 
 constexpr int64_t kRows = 6;
 constexpr int64_t kClasses = 7;
@@ -184,59 +184,6 @@ TEST(LossParallel, RefusesWholeLogitsAndSecondDerivatives) {
     EXPECT_TRUE(at::cross_entropy_loss(logits(), target()).defined());
   });
 }
-
-// Counts what the threads of ranks hold: bytes now, at most, and in one piece.
-class CountingAllocator final : public c10::Allocator {
- public:
-  struct Count {
-    std::atomic<int64_t> live = 0;
-    std::atomic<int64_t> peak = 0;
-    std::atomic<int64_t> largest = 0;
-  };
-  static Count& of_rank() {
-    static std::array<Count, 8> counts;
-    return counts[static_cast<size_t>(rank())];
-  }
-
-  c10::DataPtr allocate(size_t bytes) override {
-    Count& mine = of_rank();
-    const auto size = static_cast<int64_t>(bytes);
-    mine.live += size;
-    mine.peak = std::max(mine.peak.load(), mine.live.load());
-    mine.largest = std::max(mine.largest.load(), size);
-    auto* held = new Held{inner_->allocate(bytes), &mine, size};
-    return {held->memory.get(), held, &release, c10::DeviceType::CPU};
-  }
-  void copy_data(void* to, const void* from, size_t count) const override {
-    default_copy_data(to, from, count);
-  }
-
- private:
-  struct Held {
-    c10::DataPtr memory;
-    Count* count;
-    int64_t bytes;
-  };
-  static void release(void* context) {
-    const std::unique_ptr<Held> held(static_cast<Held*>(context));
-    held->count->live -= held->bytes;
-  }
-  c10::Allocator* inner_ = c10::GetCPUAllocator();
-};
-
-class WithCounts {
- public:
-  WithCounts() : before_(c10::GetCPUAllocator()) {
-    static auto* counting = new CountingAllocator();  // outlives its memory
-    c10::SetCPUAllocator(counting, /*priority=*/100);
-  }
-  ~WithCounts() { c10::SetCPUAllocator(before_, /*priority=*/100); }
-  WithCounts(const WithCounts&) = delete;
-  WithCounts& operator=(const WithCounts&) = delete;
-
- private:
-  c10::Allocator* before_;
-};
 
 // Returns what forward and backward of the last layer and the loss held beyond
 // what was there before.

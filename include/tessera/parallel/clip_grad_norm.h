@@ -1,9 +1,11 @@
 // The norm of all gradients of a model, whatever their placements and meshes.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <tessera/comm/communicator.h>
 #include <tessera/export.h>
 
 namespace tessera {
@@ -12,6 +14,9 @@ struct ClipOptions {
   double norm_type = 2.0;  // infinity for the largest magnitude
   /// A norm that is not finite is an error, and no gradient changes.
   bool error_if_nonfinite = false;
+  /// A group with one rank of each stage of a pipeline: norms are those over
+  /// all stages, taken in rank order, so that a step repeats bit for bit.
+  std::optional<Communicator> stages = {};
 };
 
 /// Scales the gradients of `parameters` down, in place, so that their common

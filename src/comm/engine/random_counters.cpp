@@ -32,29 +32,34 @@ void RandomCounters::set_seed(uint64_t seed) {
 
 RandomOffset RandomCounters::next() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (scopes_.empty()) {
-    return {.seed = state_.seed, .stream = 0, .operation = state_.operations++};
+  ++all_.draws;
+  if (all_.scopes.empty()) {
+    return {
+        .seed = all_.state.seed,
+        .stream = 0,
+        .operation = all_.state.operations++};
   }
-  Scope& scope = scopes_.back();
+  Scope& scope = all_.scopes.back();
   if (scope.stream.empty()) {
     const RandomOffset offset = scope.next;
     ++scope.next.operation;
     return offset;
   }
   return {
-      .seed = state_.seed,
+      .seed = all_.state.seed,
       .stream = stream_number(scope.stream),
-      .operation = state_.streams[scope.stream]++};
+      .operation = all_.state.streams[scope.stream]++};
 }
 
 RandomOffset RandomCounters::next(const at::Generator& generator) {
   const uint64_t seed = generator.current_seed();
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::erase_if(generators_, [](const auto& entry) {
+  ++all_.draws;
+  std::erase_if(all_.generators, [](const auto& entry) {
     return entry.second.generator.expired();
   });
-  const auto found = generators_.find(generator.unsafeGetGeneratorImpl());
-  if (found != generators_.end() && found->second.next.seed == seed) {
+  const auto found = all_.generators.find(generator.unsafeGetGeneratorImpl());
+  if (found != all_.generators.end() && found->second.next.seed == seed) {
     const RandomOffset offset = found->second.next;
     ++found->second.next.operation;
     return offset;
@@ -63,7 +68,7 @@ RandomOffset RandomCounters::next(const at::Generator& generator) {
       .seed = seed, .stream = kGeneratorStream, .operation = 0};
   RandomOffset second = first;
   ++second.operation;
-  generators_.insert_or_assign(
+  all_.generators.insert_or_assign(
       generator.unsafeGetGeneratorImpl(),
       Counted{
           c10::weak_intrusive_ptr<c10::GeneratorImpl>(
@@ -74,36 +79,52 @@ RandomOffset RandomCounters::next(const at::Generator& generator) {
 
 RandomStamp RandomCounters::stamp() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return {.seed = state_.seed, .operations = state_.operations};
+  return {.seed = all_.state.seed, .operations = all_.state.operations};
 }
 
 void RandomCounters::push_stream(const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  scopes_.push_back({.stream = name, .next = {}});
+  all_.scopes.push_back({.stream = name, .next = {}});
 }
 
 void RandomCounters::push_scope(const RandomOffset& offset) {
   const uint64_t seed =
       mixed(mixed(offset.seed) ^ offset.stream) ^ offset.operation;
   const std::lock_guard<std::mutex> lock(mutex_);
-  scopes_.push_back(
+  all_.scopes.push_back(
       {.stream = {},
        .next = {.seed = mixed(seed), .stream = kScopeStream, .operation = 0}});
 }
 
 void RandomCounters::pop() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  scopes_.pop_back();
+  all_.scopes.pop_back();
 }
 
 RandomCounters::State RandomCounters::state() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return state_;
+  return all_.state;
 }
 
 void RandomCounters::set_state(State state) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  state_ = std::move(state);
+  all_.state = std::move(state);
+}
+
+uint64_t RandomCounters::draws() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return all_.draws;
+}
+
+std::shared_ptr<const RandomCounters::Snapshot> RandomCounters::snapshot()
+    const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::shared_ptr<const Snapshot>(new Snapshot(all_));
+}
+
+void RandomCounters::restore(const Snapshot& snapshot) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  all_ = snapshot.all_;
 }
 
 }  // namespace tessera::detail::inline comm_layer

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Generator.h>
@@ -51,6 +53,14 @@ class RandomCounters {
   State state() const;
   void set_state(State state);
 
+  /// Returns how many draws there were, of whatever sequence.
+  uint64_t draws() const;
+  class Snapshot;
+  /// Returns all that the next draws depend on, scopes and generators included.
+  std::shared_ptr<const Snapshot> snapshot() const;
+  /// Goes back to a snapshot of these counters.
+  void restore(const Snapshot& snapshot);
+
  private:
   struct Scope {
     std::string stream;  // empty: a sequence of its own
@@ -61,10 +71,24 @@ class RandomCounters {
     RandomOffset next;
   };
 
+  // What a snapshot holds.
+  struct All {
+    State state = {};
+    std::vector<Scope> scopes = {};
+    std::map<const c10::GeneratorImpl*, Counted> generators = {};
+    uint64_t draws = 0;
+  };
+
   mutable std::mutex mutex_;
-  State state_;
-  std::vector<Scope> scopes_;
-  std::map<const c10::GeneratorImpl*, Counted> generators_;
+  All all_;
+};
+
+/// The counters at one moment.
+class RandomCounters::Snapshot {
+ private:
+  friend class RandomCounters;
+  explicit Snapshot(All all) : all_(std::move(all)) {}
+  All all_;
 };
 
 /// Returns the number of a named stream; never 0. FNV-1a, so that it is equal

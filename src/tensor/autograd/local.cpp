@@ -15,7 +15,7 @@
 #include <tensor/checks/gradient_check.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/impl/wrap.h>
-#include <tensor/move/execute.h>
+#include <tensor/move/kept_moves.h>
 #include <tensor/move/plan_cache.h>
 #include <tensor/move/redistribute_shard.h>
 #include <tensor/move/view_copies.h>
@@ -311,7 +311,7 @@ at::Tensor redistribute_local(
     // Equal placements, spelled differently.
     return detail::wrap_shared(tensor);
   }
-  detail::MovingShard moving = detail::start(*plan, local);
+  detail::MovingShard moving = detail::KeptMoves::start(plan, local);
   const bool waits = !options.async || to_other_devices;
   at::Tensor shard = waits ? moving.wait() : moving.shard();
   if (to_other_devices) {

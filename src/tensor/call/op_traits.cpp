@@ -138,8 +138,11 @@ OpTraits find_traits(const c10::OperatorHandle& op) {
   find_entry(op, traits);
   traits.is_view = returns_view(op.schema());
   traits.is_foreign = op.schema().name().rfind("aten::", 0) != 0;
-  traits.is_of_lists = op.schema().name().rfind("aten::_foreach_", 0) == 0 ||
-                       op.schema().name().rfind("aten::_fused_", 0) == 0;
+  for (const char* begin :
+       {"aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_"}) {
+    traits.is_of_lists =
+        traits.is_of_lists || op.schema().name().rfind(begin, 0) == 0;
+  }
   traits.arguments = argument_traits(op.schema(), traits);
   traits.reads_values = std::any_of(
       traits.arguments.begin(), traits.arguments.end(),

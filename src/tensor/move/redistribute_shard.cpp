@@ -4,7 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/accumulate.h>
 #include <comm/call/strided_copy.h>
-#include <tensor/move/execute.h>
+#include <tensor/move/kept_moves.h>
 #include <tensor/move/plan_cache.h>
 #include <tensor/state/strides.h>
 
@@ -75,7 +75,7 @@ at::Tensor redistribute_shard(
     return local;
   }
   const auto plan = prepared_plan(source, source.mesh(), target);
-  return start(*plan, local).wait();
+  return KeptMoves::start(plan, local).wait();
 }
 
 at::Tensor to_partial(const at::Tensor& value, const DTensorSpec& target) {

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 #include <tensor/impl/sharded_impl.h>
+#include <tensor/move/kept_moves.h>
 #include <tensor/move/redistribute_shard.h>
 #include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
@@ -34,6 +35,7 @@ void write_once(const at::Tensor& to, const at::Tensor& value) {
 at::Tensor redistribute_value(
     const at::Tensor& local, const DTensorSpec& spec,
     const Placements& target) {
+  const KeptMoves::Suspend suspend;
   at::Tensor value = redistribute_shard(local, spec, target);
   const bool own_memory = !value.is_same(local);
   const bool unsharded = value.sizes() == at::IntArrayRef(spec.shape());
@@ -184,6 +186,7 @@ void after_write(const at::Tensor& t) {
 
 void after_write(ViewCopy& copy) {
   ViewSource& shard = *copy.shard;
+  const KeptMoves::Suspend suspend;
   shard.local.copy_(
       redistribute_shard(copy.value, *copy.spec, shard.spec->placements()));
   if (shard.of) {

@@ -1,7 +1,7 @@
 #include <tensor/state/plain_is_replicated.h>
 
+#include <tensor/state/backward_pass.h>
 #include <tensor/state/thread_state.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 namespace tessera::detail::inline tensor_layer {
 
@@ -14,13 +14,11 @@ PlainIsReplicated::~PlainIsReplicated() {
 // Derivative formulas, which run inside a graph task, mix plain tensors of
 // their own in as composite kernels do.
 bool PlainIsReplicated::active() {
-  return ThreadState::here().replication.all > 0 ||
-         torch::autograd::get_current_graph_task_id() != -1;
+  return ThreadState::here().replication.all > 0 || in_backward_pass();
 }
 bool PlainIsReplicated::by_construction() {
   const ReplicationDepth& depth = ThreadState::here().replication;
-  return depth.all > depth.users ||
-         torch::autograd::get_current_graph_task_id() != -1;
+  return depth.all > depth.users || in_backward_pass();
 }
 
 }  // namespace tessera::detail::inline tensor_layer

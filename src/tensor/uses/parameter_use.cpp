@@ -186,7 +186,7 @@ std::shared_ptr<const ParameterUse> use_in(
 // it does not.
 bool run_as_used(const OpCall& call) {
   if (is_backward()) {
-    last_move() = {};  // would keep the graph
+    forget_last_move();  // would keep the graph
     return false;
   }
   const ParameterRoles& roles = traits_of(call.op()).roles;
@@ -250,6 +250,10 @@ void set_parameter_use(
 
 std::shared_ptr<const ParameterUse> parameter_use(const at::Tensor& parameter) {
   return meta_nowait(parameter).state().use;
+}
+
+void forget_last_move() {
+  last_move() = {};
 }
 
 void keep_use(const at::Tensor& from, const at::Tensor& to) {

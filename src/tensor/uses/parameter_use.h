@@ -64,6 +64,10 @@ std::shared_ptr<const ParameterUse> parameter_use(const at::Tensor& parameter);
 /// Gives `to` the use of `from`, of which it is to take the place.
 void keep_use(const at::Tensor& from, const at::Tensor& to);
 
+/// Forgets the last move of this thread, so that the next call that asks for it
+/// moves again, and its result's history goes.
+void forget_last_move();
+
 /// Adds the operators that take parameters.
 void add_parameter_uses(OpRegistry& ops);
 /// Registers the kernels of operators that have a run_as_used.

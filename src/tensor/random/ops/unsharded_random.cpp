@@ -7,6 +7,7 @@
 #include <tensor/call/op_registry.h>
 #include <tensor/random/ops/plain_draws.h>
 #include <tensor/random/ops/random_call.h>
+#include <tensor/run/kept_results.h>
 #include <tensor/state/dispatch_keys.h>
 #include <tensor/state/draws.h>
 #include <tensor/state/thread_state.h>
@@ -81,7 +82,9 @@ void register_unsharded_random() {
       ", which switches random numbers of plain tensors; load only one of "
       "them");
   handles->push_back(dispatcher.registerFallback(
-      kUnshardedRandomKey, KernelFunction::makeFallthrough(), "tessera"));
+      kUnshardedRandomKey,
+      KernelFunction::makeFromBoxedFunction<&kept_results_fallback>(),
+      "tessera"));
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
     if (op && op->hasTag(at::Tag::nondeterministic_seeded) &&

@@ -6,7 +6,9 @@
 // from the process's generator: ranks that are threads would share it, and get
 // different numbers every time. While a UnshardedRandom lives, a dispatch key
 // below autograd is switched on for the thread; our kernels of random operators
-// are registered for it, and every other operator falls through.
+// are registered for it. Every other operator goes on below the key, unless the
+// results of operators are kept: Note [Kept results],
+// tensor/run/kept_results.h.
 #pragma once
 
 namespace tessera::detail::inline tensor_layer {
