@@ -186,6 +186,7 @@ TEST(AsyncSave, TheProgramGoesOnWithCollectivesMeanwhile) {
       weight = weight + full_tensor(weight.sum()).item().toDouble();
     }
     EXPECT_FALSE(handle.done());
+    init().communicator().barrier();
     gate.open();
     while (!handle.done()) {  // without a collective call
       std::this_thread::yield();

@@ -59,7 +59,7 @@ def test_a_save_beside_the_program_holds_what_was_there_at_the_call(tmp_path):
         written, total = handle.progress()
         state = {"w": zeros(mesh, "R"), "step": 0}
         checkpoint.load(state, tmp_path / "c")
-        with pytest.raises(RuntimeError, match="overwrite"):
+        with pytest.raises(ValueError, match="overwrite"):
             checkpoint.save_async({"w": weight}, tmp_path / "c")
         for step in (1, 2, 3):  # nobody waits: the next call does
             checkpoint.save_step_async({"w": weight, "step": step}, tmp_path, step, 2)
