@@ -198,6 +198,31 @@ TEST(AsyncSave, TheProgramGoesOnWithCollectivesMeanwhile) {
   });
 }
 
+TEST(AsyncSave, RanksMayBeProcesses) {
+  const bool on_processes = harness::on_processes();
+  const ScratchFolder folder;
+  const std::string path = shared_path(folder) + "/a";
+  run_ranks(static_cast<int>(on_processes ? world_size() : 3), [&] {
+    const at::Tensor weight = rows(counting({6, 2}));
+    for (int64_t step = 1; step <= 3; ++step) {
+      const Handle handle = checkpoint::save_async(
+          {{"w", weight}, {"step", step}}, path,
+          {.overwrite = true, .progress = [&, me = rank()](const Progress&) {
+             TORCH_CHECK(step != 2 || me != 1, "no power");
+           }});
+      for (int call = 0; call < 10; ++call) {
+        init().communicator().barrier();
+      }
+      if (step == 2) {
+        EXPECT_ERROR("on rank 1: no power", handle.wait());
+      } else {
+        handle.wait();
+      }
+      EXPECT_EQ(saved_step(path), step == 2 ? 1 : step);
+    }
+  });
+}
+
 TEST(AsyncSave, AnErrorOfOneRankIsThrownOnAllAndTheOldCheckpointStays) {
   const ScratchFolder folder;
   run_ranks(3, [&] {
@@ -249,6 +274,10 @@ TEST(AsyncSave, AnErrorThatNobodyWaitedForIsThrownByTheNextSave) {
   });
 }
 
+class NoWarnings : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
 // Any call of the file system, in the call or on a writing thread of any rank.
 TEST(AsyncSave, AFullDiskAtAnyCallIsAnErrorOnAllRanks) {
   const ScratchFolder folder;
@@ -257,6 +286,8 @@ TEST(AsyncSave, AFullDiskAtAnyCallIsAnErrorOnAllRanks) {
   run_ranks(3, [&] {
     const at::Tensor weight = rows(counting({7, 3}));
     const Communicator group = init().communicator();
+    NoWarnings silent;  // of old files that could not be removed
+    const c10::WarningUtils::WarningHandlerGuard no_warnings(&silent);
     bool is_end = false;
     int64_t old_ones = 0;
     for (int64_t n = 1; !is_end; ++n) {

@@ -115,6 +115,7 @@ bool AsyncSave::done() const {
 void AsyncSave::wait() {
   const std::lock_guard lock(mutex_);
   if (!is_told_) {
+    check_rank();
     try {
       agree();
     } catch (const c10::DistBackendError&) {
@@ -124,6 +125,7 @@ void AsyncSave::wait() {
     } catch (...) {
       outcome_ = std::current_exception();
     }
+    wait_for_thread(&WritingThread::join);  // nothing of it is under way now
     is_told_ = true;
     for (const std::string& leftover : thread_.leftovers()) {
       TORCH_WARN(call_, ": ", leftover);
@@ -140,20 +142,23 @@ void AsyncSave::wait_for_thread(Method method) {
   (thread_.*method)();
 }
 
+void AsyncSave::check_rank() const {
+  const auto rank = rank_.lock();
+  TORCH_CHECK_VALUE(
+      rank == nullptr || init().random_counters() == rank, call_,
+      ": its handle waits on another rank than the one that saved; each rank "
+      "waits with its own");
+}
+
 // First about the writing, of which every rank knows by itself: so the wait for
 // other ranks is the communicator's, with its deadline. Then the first rank's
 // thread has all that it needs to commit.
 void AsyncSave::agree() {
-  const auto rank = rank_.lock();
-  if (rank == nullptr) {  // its world has ended
+  if (rank_.expired()) {  // its world has ended
     wait_for_thread(&WritingThread::join);
     return throw_own_errors();
   }
   const World world = init();
-  TORCH_CHECK_VALUE(
-      world.random_counters() == rank, call_,
-      ": its handle waits on another rank than the one that saved; each rank "
-      "waits with its own");
   wait_for_thread(&WritingThread::wait_written);
   Agreement writing = begin_checkpoint_agreement(call_, world.communicator());
   writing.check([&] { throw_own(thread_.writing_error()); });

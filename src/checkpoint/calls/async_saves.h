@@ -45,6 +45,7 @@ class AsyncSave {
   std::string problem_untold();
 
  private:
+  void check_rank() const;
   void agree();
   template <class Method>
   void wait_for_thread(Method method);
