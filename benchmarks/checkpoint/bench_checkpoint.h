@@ -26,7 +26,8 @@ struct CheckpointTime {
   double cpu_seconds = 0;
 };
 
-/// "save", "load", "raw save", "raw load" -> what it took.
+/// "save", "load", "raw save", "raw load", "async" (the call alone), "copy" (of
+/// the rank's bytes) -> what it took.
 using CheckpointTimes = std::map<std::string, CheckpointTime>;
 
 /// What one round gave; the values that were loaded are those that were saved.

@@ -47,7 +47,12 @@ class BenchCheckpointTest(unittest.TestCase):
         self.assertEqual([e["engine"] for e in report["engines"]], ["threads", "gloo"])
         for engine in report["engines"]:
             self.check_series(engine["measured"],
-                              {"save", "load", "raw save", "raw load"})
+                              {"save", "load", "raw save", "raw load", "async",
+                               "copy"})
+            copies = sorted(a / b for a, b in zip(
+                engine["measured"]["async"]["seconds"],
+                engine["measured"]["copy"]["seconds"]))
+            self.assertAlmostEqual(engine["ratio"]["async"]["copies"], copies[1])
             for what in ("save", "load"):
                 ours = engine["measured"][what]["seconds"]
                 for side, theirs in (
@@ -61,8 +66,9 @@ class BenchCheckpointTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("not found", " ".join(done.stdout.split()))
         self.assertRegex(done.stdout, r"threads, save +[\d.]+ +[\d.]+ +[\d.]+ *\n")
-        self.assertRegex(done.stdout, r"\n(missed:\n  (save|load) on threads|"
-                                      r"all 2 targets met)")
+        self.assertRegex(done.stdout, r"threads +[\d.]+ +[\d.]+ +[\d.]+ *\n")
+        self.assertRegex(done.stdout, r"\n(missed:\n  (save|load|save_async) on "
+                                      r"threads|all 3 targets met)")
         for line in done.stdout.splitlines():
             self.assertLessEqual(len(line), 80, line)
 
