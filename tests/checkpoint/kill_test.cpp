@@ -68,8 +68,8 @@ std::vector<Setting> settings() {
 int64_t inspect(const std::string& runs) {
   int64_t found = 0;
   run_ranks(4, [&] {
-    const bool is_there = fs::exists(runs + "/a") ||
-                          fs::exists(runs + "/.a.tessera-previous");
+    const bool is_there =
+        fs::exists(runs + "/a") || fs::exists(runs + "/.a.tessera-previous");
     const int64_t mine = is_there ? load_generation(runs + "/a") : 0;
     init().communicator().barrier();
     save_generation(3, runs + "/a", {.overwrite = true});
