@@ -25,8 +25,6 @@ constexpr Named kNamed[] = {
     {"aten::unique_dim", "where an element goes depends on all of its dim"},
     {"aten::unique_consecutive",
      "where an element goes depends on all of its dim"},
-    {"aten::unique_dim_consecutive",
-     "where an element goes depends on all of its dim"},
     {"aten::_linalg_svd", "one matrix is factored as a whole"},
     {"aten::_linalg_eigh", "one matrix is factored as a whole"},
     {"aten::linalg_eig", "one matrix is factored as a whole"},
