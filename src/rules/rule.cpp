@@ -68,8 +68,7 @@ std::string to_string(const Row& row) {
   constexpr std::array kBy = {
       "",           " by mean",        " by identity", " by lookup",
       " by bags",   " by convolution", " by squeeze",  " by scaled_product",
-      " by select", " by split",       " by triangle", " by trace",
-      " by unbind"};
+      " by select", " by split",       " by triangle"};
   return text + kBy[static_cast<size_t>(row.local)];
 }
 

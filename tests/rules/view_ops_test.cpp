@@ -73,14 +73,6 @@ std::vector<at::Tensor> picked_on_shard(
     }
     return mine.index_select(dim, at::tensor(found, at::kLong));
   };
-  if (kernel == detail::RunBy::kUnbind) {
-    std::vector<at::Tensor> all;
-    for (int64_t index = 0; index < size; ++index) {
-      all.push_back(picked_on_shard(
-          detail::RunBy::kSelect, mine, held, dim, index, size)[0]);
-    }
-    return all;
-  }
   if (kernel == detail::RunBy::kSelect) {
     const int64_t index = argument < 0 ? argument + size : argument;
     const at::Tensor one = of([&](int64_t i) { return i == index; });
@@ -167,18 +159,14 @@ void check(
     if (local.local == detail::RunBy::kOperator) {
       got = run_on_shard(call, whole, mine, arguments);
     } else {
-      const bool selects = local.local != detail::RunBy::kSplit;
+      const bool selects = local.local == detail::RunBy::kSelect;
       const int64_t dim =
           wrap_dim(arguments.at(selects ? 0 : 1).toInt(), whole.dim());
       got = picked_on_shard(
           local.local, mine,
           reference::held(
               whole.size(dim), dim, mesh, kept(c, layout), coordinate),
-          dim,
-          local.local == detail::RunBy::kUnbind
-              ? 0
-              : arguments.at(selects ? 1 : 0).toInt(),
-          whole.size(dim));
+          dim, arguments.at(selects ? 1 : 0).toInt(), whole.size(dim));
     }
     ASSERT_EQ(got.size(), expected.size()) << describe(c);
     for (size_t i = 0; i < expected.size(); ++i) {

@@ -73,9 +73,7 @@ enum class RunBy : uint8_t {
   kScaledProduct,
   kSelect,
   kSplit,
-  kTriangle,
-  kTrace,
-  kUnbind
+  kTriangle
 };
 
 /// Rows::Row, one legal line: if the operands have these placements, so have

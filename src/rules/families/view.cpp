@@ -252,15 +252,9 @@ ViewLayout unbind_view(
     const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
   ViewMaker view(call, mesh);
   const int64_t dim = worked_dim(view, "dim");
+  view.drop_shards(dim);
   for (int64_t i = 0; i < view.size(dim); ++i) {
-    if (!add_selected(view, dim, i)) {
-      add_picked(view, without(all_dims(view), dim), i * view.stride(dim));
-    } else {
-      view.run_by(RunBy::kUnbind);
-    }
-  }
-  if (view.size(dim) == 0) {
-    view.drop_shards(dim);
+    add_picked(view, without(all_dims(view), dim), i * view.stride(dim));
   }
   return view.take();
 }
@@ -290,45 +284,8 @@ ViewLayout unfold_view(
   return view.take();
 }
 
-// A diagonal through rows, or columns, that one mesh dim shards in runs: every
-// coordinate has those of its elements that lie in its run.
-//   [8, 8] S(0) over 2, offset 2 -> [6] RS(0,[4,2])
-struct DiagonalSplit {
-  int64_t mesh_dim;
-  bool of_rows;
-  Dims lengths;
-  Dims begins;  // of the runs
-};
-
-std::optional<DiagonalSplit> diagonal_split(
-    const ViewMaker& view, int64_t a, int64_t b, int64_t offset,
-    int64_t length) {
-  const Dims rows = view.cuts(a);
-  const Dims columns = view.cuts(b);
-  if (rows.size() + columns.size() != 1) {
-    return std::nullopt;
-  }
-  const bool of_rows = columns.empty();
-  DiagonalSplit split{of_rows ? rows[0] : columns[0], of_rows, {}, {}};
-  const Placement& p = view.placements()[at(split.mesh_dim)];
-  if (!p.is_contiguous()) {
-    return std::nullopt;
-  }
-  // The first row, or column, of the diagonal.
-  const int64_t first = std::max<int64_t>(of_rows ? -offset : offset, 0);
-  for (int64_t r = 0; r < view.mesh().size(split.mesh_dim); ++r) {
-    const Runs runs = cut_runs(
-        p, view.size(of_rows ? a : b), view.mesh().size(split.mesh_dim), r);
-    const Run run = runs.empty() ? Run{0, 0} : runs[0];
-    split.begins.push_back(run.begin);
-    split.lengths.push_back(std::max<int64_t>(
-        0, std::min(run.end, first + length) - std::max(run.begin, first)));
-  }
-  return split;
-}
-
 ViewLayout diagonal_view(
-    const RuleCall& call, const MeshShape& mesh, const Coordinate* coordinate) {
+    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
   ViewMaker view(call, mesh);
   const int64_t a = worked_dim(view, "dim1"), b = worked_dim(view, "dim2");
   TORCH_CHECK(
@@ -349,23 +306,8 @@ ViewLayout diagonal_view(
   strides.push_back(view.stride(a) + view.stride(b));
   const int64_t first =
       offset < 0 ? -offset * view.stride(a) : offset * view.stride(b);
-  const auto split = diagonal_split(view, a, b, offset, length);
-  if (split) {
-    to[at(a)] = to[at(b)] = 0;  // replaced below
-  }
-  Placements placements = view.mapped(to);
-  if (split) {
-    const auto last = static_cast<int64_t>(shape.size()) - 1;
-    placements[at(split->mesh_dim)] = shard_of_lengths(last, split->lengths);
-    if (coordinate != nullptr) {
-      const int64_t begin =
-          split->begins[at((*coordinate)[at(split->mesh_dim)])];
-      view.local_argument(
-          "offset", split->of_rows ? offset + begin : offset - begin);
-    }
-  }
   view.add(
-      std::move(shape), std::move(strides), std::move(placements),
+      std::move(shape), std::move(strides), view.mapped(to),
       length > 0 ? first : 0);
   return view.take();
 }

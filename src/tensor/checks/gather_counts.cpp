@@ -94,10 +94,13 @@ bool has_view_into_copy(const OpCall& call) {
 
 void count_gathers(
     const OpCall& call, const OpTraits& traits, const Decision& decision) {
-  const bool moves_by_itself = decision.strategy == Strategy::kCustomKernel &&
-                               traits.custom_kernel_moves != nullptr;
+  // Kernels that move nothing are many and cheap: views, detach.
+  const bool is_custom = decision.strategy == Strategy::kCustomKernel;
+  if (is_custom && traits.custom_kernel_moves == nullptr) {
+    return;
+  }
   if (call.mesh()->coordinate() &&
-      (decision.gathers || moves_by_itself || has_view_into_copy(call))) {
+      (is_custom || decision.gathers || has_view_into_copy(call))) {
     count_moves(
         call, moves_of(call, traits, decision),
         /*warns=*/!decision.is_fallback);

@@ -148,8 +148,6 @@ void add_local_kernels(OpRegistry& ops) {
   add(RunBy::kSelect, local_select);
   add(RunBy::kSplit, local_split);
   add(RunBy::kTriangle, local_triangle);
-  add(RunBy::kTrace, local_trace);
-  add(RunBy::kUnbind, local_unbind);
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -37,28 +37,6 @@ void local_squeeze(const LocalKernelCall& local) {
   finish_local(call, returns_view(call) ? shown : shown.clone());
 }
 
-namespace {
-
-// An index of a dim on the rank that holds it; on others an empty tensor.
-at::Tensor selected(
-    const at::Tensor& shard, const Layout& layout, const Runs& held,
-    int64_t dim, int64_t index) {
-  int64_t before = 0;  // indices of this rank in earlier runs
-  for (const Run& run : held) {
-    if (run.begin <= index && index < run.end) {
-      return shard.select(dim, before + index - run.begin);
-    }
-    before += run.length();
-  }
-  const at::Tensor none =
-      shard.narrow(*unsharded_dim_beside(layout, dim), 0, 0);
-  std::vector<int64_t> shape = none.sizes().vec();
-  shape.erase(shape.begin() + dim);
-  return none.view(shape);
-}
-
-}  // namespace
-
 void local_select(const LocalKernelCall& local) {
   const OpCall& call = local.call;
   const Layout& layout = local.operands[0];
@@ -66,22 +44,19 @@ void local_select(const LocalKernelCall& local) {
   const int64_t dim = wrap_dim(call.argument(1).toInt(), self.dim());
   const int64_t size = layout.shape()[static_cast<size_t>(dim)];
   const int64_t given = call.argument(2).toInt();
-  call.finish(selected(
-      self, layout, layout.runs(dim, local.coordinate), dim,
-      given < 0 ? given + size : given));
-}
-
-void local_unbind(const LocalKernelCall& local) {
-  const OpCall& call = local.call;
-  const Layout& layout = local.operands[0];
-  const at::Tensor self = call.argument(0).toTensor();
-  const int64_t dim = wrap_dim(call.argument(1).toInt(), self.dim());
-  const Runs held = layout.runs(dim, local.coordinate);
-  std::vector<at::Tensor> all;
-  for (int64_t i = 0; i < layout.shape()[static_cast<size_t>(dim)]; ++i) {
-    all.push_back(selected(self, layout, held, dim, i));
+  const int64_t index = given < 0 ? given + size : given;
+  int64_t before = 0;  // indices of this rank in earlier runs
+  for (const Run& run : layout.runs(dim, local.coordinate)) {
+    if (run.begin <= index && index < run.end) {
+      return call.finish(self.select(dim, before + index - run.begin));
+    }
+    before += run.length();
   }
-  call.finish(std::move(all));
+  // Nothing, in the shape that the ragged layout of the result says.
+  const at::Tensor none = self.narrow(*unsharded_dim_beside(layout, dim), 0, 0);
+  std::vector<int64_t> shape = none.sizes().vec();
+  shape.erase(shape.begin() + dim);
+  call.finish(none.view(shape));
 }
 
 void local_split(const LocalKernelCall& local) {
@@ -130,23 +105,6 @@ at::Tensor triangle(
 }
 
 }  // namespace
-
-void local_trace(const LocalKernelCall& local) {
-  const OpCall& call = local.call;
-  const at::Tensor self = call.argument(0).toTensor();
-  const Runs rows = local.operands[0].runs(0, local.coordinate);
-  const Runs columns = local.operands[0].runs(1, local.coordinate);
-  if (rows.size() <= 1 && columns.size() <= 1) {
-    const int64_t offset = (rows.empty() ? 0 : rows[0].begin) -
-                           (columns.empty() ? 0 : columns[0].begin);
-    return finish_local(call, self.diagonal(offset).sum());
-  }
-  const at::Tensor beside =
-      indices_of(columns, self.device())
-          .unsqueeze(0)
-          .ne(indices_of(rows, self.device()).unsqueeze(1));
-  finish_local(call, self.masked_fill(beside, 0).sum());
-}
 
 void local_triangle(const LocalKernelCall& local) {
   const OpCall& call = local.call;
