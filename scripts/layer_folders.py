@@ -34,7 +34,7 @@ FOLDERS = {
     "tensor": ["state", "impl", "move", "call", "checks", "run",
                "decompositions", "decompositions/norm", "decompositions/loss",
                "decompositions/other", "random/philox", "random/fill", "random/ops",
-               "autograd", "api", "uses", "fast", "inspect", "dispatch"],
+               "deferred", "autograd", "api", "uses", "fast", "inspect", "dispatch"],
     "modules": ["."],
     "parallel": [".", "styles", "recompute"],
     "sharded_tensor": ["spec", "format", "tensor", "module", "ops"],

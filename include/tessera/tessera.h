@@ -25,6 +25,7 @@
 #include <tessera/layout/replica_groups.h>
 #include <tessera/layout/visualize_sharding.h>
 #include <tessera/layout/xla.h>
+#include <tessera/modules/materialize.h>
 #include <tessera/parallel/activation_checkpoint.h>
 #include <tessera/parallel/check_module.h>
 #include <tessera/parallel/clip_grad_norm.h>
@@ -59,6 +60,7 @@
 #include <tessera/sharded_tensor/sharding_plan.h>
 #include <tessera/sharded_tensor/sharding_spec.h>
 #include <tessera/sharded_tensor/state_dict.h>
+#include <tessera/tensor/deferred_init.h>
 #include <tessera/tensor/dtensor.h>
 #include <tessera/tensor/dtensor_spec.h>
 #include <tessera/tensor/explain.h>

@@ -1,4 +1,5 @@
 // Random numbers that do not depend on the mesh.
+#include <tessera/tensor/deferred_init.h>
 #include <tessera/tensor/random.h>
 
 #include "bindings.h"
@@ -54,9 +55,34 @@ Continues from a state.
 True)doc");
 }
 
+void bind_deferred_init(py::module_& module) {
+  bind_guard<DeferredInit>(module, "DeferredInit", R"doc(
+Inside `with`, new tensors have a shape and no memory; what would make and fill them is
+recorded. distribute_module() and make_dtensor_() then make each rank's shards, with
+the values of a ReplicatedRandom, and communicate nothing.
+
+>>> with tessera.DeferredInit():
+...     layer = torch.nn.Linear(4, 8)
+>>> tessera.is_deferred(layer.weight)
+True
+>>> tessera.make_dtensor_(layer.weight, mesh, [tessera.Shard(0)])
+>>> tessera.is_deferred(layer.weight), layer.weight.shape
+(False, torch.Size([8, 4])))doc")
+      .def(py::init<>());
+  module.def("is_deferred", &is_deferred, py::arg("tensor"), R"doc(
+Tells whether a tensor was made under a DeferredInit and has no values yet.
+
+>>> tessera.is_deferred(torch.ones(2))
+False)doc");
+  module.def(
+      "_materialize", [](const at::Tensor& t) { materialize(t); },
+      py::arg("tensor"), NoGil());
+}
+
 }  // namespace
 
 void bind_random(py::module_& module) {
+  bind_deferred_init(module);
   module.def("manual_seed", &manual_seed, py::arg("seed"), R"doc(
 Sets this rank's seed and starts its counters again; the same seed on all ranks.
 

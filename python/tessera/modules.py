@@ -71,6 +71,24 @@ def distribute_optimizer(optimizer: torch.optim.Optimizer) -> None:
                 state[key] = _C.distribute_tensor(value, mesh, placements)
 
 
+def materialize(module: Union[nn.Module, torch.Tensor]) -> None:
+    """Gives what was made under a DeferredInit its values, whole and plain, in place.
+
+    Takes a module or one tensor; what has values already stays.
+
+    >>> with tessera.DeferredInit():
+    ...     layer = torch.nn.Linear(2, 2)
+    >>> tessera.materialize(layer)
+    >>> layer(torch.ones(1, 2)).shape
+    torch.Size([1, 2])
+    """
+    if isinstance(module, torch.Tensor):
+        _C._materialize(module)
+        return
+    for tensor in [*module.parameters(), *module.buffers()]:
+        _C._materialize(tensor)
+
+
 Named = Union[nn.Module, Mapping[str, torch.Tensor],
               Iterable[tuple[str, torch.Tensor]]]
 

@@ -26,10 +26,11 @@ enum class Mode : uint8_t {
   kReplicationCheck,  // bool
   kMachineModel,      // MachineModel
   kRandomCounters,    // std::shared_ptr<RandomCounters>, of plain tensors
+  kLossParallel,      // bool
   kProcessGroup,      // sharded_tensor::ProcessGroup
   kWorkerNames        // std::map<std::string, int64_t>
 };
-constexpr size_t kModes = 9;
+constexpr size_t kModes = 10;
 
 /// The value of a mode; null where it is off.
 using ModeValue = std::shared_ptr<const void>;

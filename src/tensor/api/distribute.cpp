@@ -13,12 +13,16 @@
 #include <comm/mesh_device.h>
 #include <tensor/api/in_place.h>
 #include <tensor/checks/replication_check.h>
+#include <tensor/deferred/become_plain.h>
+#include <tensor/deferred/memory_now.h>
+#include <tensor/deferred/replay_shard.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/impl/wrap.h>
 #include <tensor/move/redistribute_shard.h>
 #include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
 #include <tessera/layout/notation.h>
+#include <tessera/tensor/deferred_init.h>
 
 namespace tessera {
 
@@ -42,7 +46,7 @@ void check_distributable(
       detail::describe_call(call, mesh),
       ": the tensor must be a leaf, since its history stays on one rank; "
       "detach() it, or use from_local()");
-  if (!tensor.is_meta()) {
+  if (!tensor.is_meta() || is_deferred(tensor)) {
     detail::check_mesh_device(call, mesh);
   }
 }
@@ -68,6 +72,9 @@ SpecPtr spec_like(
 at::Tensor make_shard(
     const at::Tensor& tensor, const DTensorSpec& spec,
     const DistributeOptions& options) {
+  if (is_deferred(tensor)) {
+    return detail::replay_shard(tensor, spec.shared_from_this());
+  }
   const at::Tensor value =
       on_mesh_device(tensor.detach(), spec.mesh()).resolve_conj().resolve_neg();
   if (!options.src_data_rank || value.is_meta()) {
@@ -148,6 +155,7 @@ at::Tensor distribute_tensor(
     const at::Tensor& tensor, const DeviceMesh& mesh,
     const Placements& placements, const DistributeOptions& options) {
   const detail::CallCause cause("distribute_tensor", &mesh);
+  const detail::MemoryNow memory;
   check_distributable("distribute_tensor", tensor, mesh);
   if (is_sharded(tensor)) {
     TORCH_CHECK_VALUE(
@@ -159,7 +167,8 @@ at::Tensor distribute_tensor(
   }
   const SpecPtr spec = spec_like(tensor, mesh, placements);
   check_source(*spec, options);
-  if (detail::checks_replication() && !options.src_data_rank) {
+  if (detail::checks_replication() && !options.src_data_rank &&
+      !is_deferred(tensor)) {
     check_equal_values("distribute_tensor", tensor, mesh);
   }
   c10::NoGradGuard no_grad;
@@ -247,10 +256,15 @@ void convert_in_place(
   if (is_sharded(tensor)) {
     return;
   }
+  const MemoryNow memory;
   const SpecPtr spec = spec_like(tensor, mesh, placements);
   Conversion conversion(tensor, mesh);
   c10::NoGradGuard no_grad;
-  install(tensor, shard(tensor, *spec), spec);
+  const at::Tensor local = shard(tensor, *spec);
+  if (is_deferred(tensor)) {
+    become_plain(tensor, at::empty({0}, local.options()));
+  }
+  install(tensor, local, spec);
   tensor.unsafeGetTensorImpl()->bump_version();
   if (tensor.grad().defined() && !is_sharded(tensor.grad())) {
     convert_in_place(call, tensor.grad(), mesh, placements, shard);
@@ -268,7 +282,8 @@ void make_dtensor_(
       kCall, tensor, mesh, placements,
       [&](const at::Tensor& value, const DTensorSpec& spec) {
         check_source(spec, options);
-        if (detail::checks_replication() && value.is_same(tensor)) {
+        if (detail::checks_replication() && value.is_same(tensor) &&
+            !is_deferred(value)) {
           check_equal_values(kCall, value, mesh);
         }
         return make_shard(value, spec, options);

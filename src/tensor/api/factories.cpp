@@ -9,6 +9,7 @@
 #include <ATen/ops/logspace.h>
 #include <c10/util/Exception.h>
 #include <comm/mesh_device.h>
+#include <tensor/deferred/memory_now.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/impl/wrap.h>
 #include <tensor/move/redistribute_shard.h>
@@ -88,6 +89,7 @@ at::Tensor draw(
     at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
     const at::TensorOptions& options,
     const detail::Distribution& distribution) {
+  const detail::MemoryNow memory;
   const at::TensorOptions local = local_options(mesh, options);
   const SpecPtr spec = factory_spec(sizes, mesh, placements, local);
   const at::Tensor result =
@@ -115,6 +117,7 @@ void check_floating(
 at::Tensor empty(
     at::IntArrayRef sizes, const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
+  const detail::MemoryNow memory;
   const at::TensorOptions local = local_options(mesh, options);
   const SpecPtr spec = DTensorSpec::make(
       mesh, placements, sizes.vec(),
@@ -133,6 +136,7 @@ at::Tensor empty(
 at::Tensor full(
     at::IntArrayRef sizes, const at::Scalar& value, const DeviceMesh& mesh,
     const Placements& placements, at::TensorOptions options) {
+  const detail::MemoryNow memory;
   at::TensorOptions local = local_options(mesh, options);
   const SpecPtr spec = factory_spec(sizes, mesh, placements, local);
   at::Tensor shard = at::full(spec->local_shape(), value, local);
@@ -158,6 +162,7 @@ at::Tensor arange(
     const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
     const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
+  const detail::MemoryNow memory;
   return sliced(
       at::arange(start, end, step, local_options(mesh, options)), mesh,
       placements, options);
@@ -167,6 +172,7 @@ at::Tensor linspace(
     const at::Scalar& start, const at::Scalar& end, int64_t steps,
     const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
+  const detail::MemoryNow memory;
   return sliced(
       at::linspace(start, end, steps, local_options(mesh, options)), mesh,
       placements, options);
@@ -176,6 +182,7 @@ at::Tensor logspace(
     const at::Scalar& start, const at::Scalar& end, int64_t steps, double base,
     const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
+  const detail::MemoryNow memory;
   return sliced(
       at::logspace(start, end, steps, base, local_options(mesh, options)), mesh,
       placements, options);
@@ -218,6 +225,7 @@ at::Tensor randint(
 at::Tensor randperm(
     int64_t n, const DeviceMesh& mesh, const Placements& placements,
     at::TensorOptions options) {
+  const detail::MemoryNow memory;
   TORCH_CHECK_VALUE(
       n >= 0, detail::describe_call("randperm", mesh),
       ": n must not be negative; got ", n);

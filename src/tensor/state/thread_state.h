@@ -21,6 +21,7 @@ namespace tessera::detail::inline tensor_layer {
 
 class CallObserver;
 class PlanCache;
+struct Draws;
 struct OpTraits;
 
 /// How many guards of a thread take plain tensors for replicated.
@@ -43,6 +44,10 @@ class ThreadState {
   /// Set while calls are noted down instead of run.
   CallObserver* observer = nullptr;
   ReplicationDepth replication;
+  /// How many DeferredInit guards it has.
+  int deferrals = 0;
+  /// Set while a recorded call takes or gives its draws: see draws.h.
+  Draws* draws = nullptr;
   /// Memory of wrappers that were destroyed on this thread: see wrap.h.
   WrapperPools pools;
 

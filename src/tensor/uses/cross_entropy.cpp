@@ -7,16 +7,12 @@
 #include <ATen/ops/nll_loss_forward.h>
 #include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
+#include <comm/engine/inherited_modes.h>
 #include <tensor/call/observer.h>
 #include <tensor/call/op_call.h>
-#include <tensor/checks/replication_check.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/impl/sharded_impl.h>
-#include <tensor/state/dispatch_keys.h>
-#include <tensor/state/late_operators.h>
-#include <tensor/state/plain_is_replicated.h>
 #include <tensor/uses/smoothed_loss.h>
 #include <tessera/layout/notation.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -95,7 +91,7 @@ bool shards_dim(const at::Tensor& t, int64_t dim) {
 }
 
 bool run_loss_parallel(const OpCall& call) {
-  if (!c10::impl::tls_is_dispatch_key_included(kUseKey) ||
+  if (mode_value<bool>(Mode::kLossParallel) == nullptr ||
       CallObserver::current() != nullptr) {
     return false;
   }
@@ -104,7 +100,6 @@ bool run_loss_parallel(const OpCall& call) {
   if (!is_sharded(logits)) {
     return false;
   }
-  call.check_one_mesh();
   const int64_t classes = logits.dim() < 2 ? 0 : 1;
   TORCH_CHECK_VALUE(
       logits.dim() > 0 && shards_dim(logits, classes),
@@ -119,11 +114,9 @@ bool run_loss_parallel(const OpCall& call) {
   if (!is_plain_case) {
     return false;  // no gather either
   }
-  check_plain(call, /*may_mix=*/false);
-  const PlainIsReplicated depth;
   if (at::autocast::is_autocast_enabled(logits.device().type()) &&
       logits.scalar_type() != at::kDouble) {
-    logits = logits.to(at::kFloat);  // we stand above autocast
+    logits = logits.to(at::kFloat);  // autocast lists what we are made of
   }
   const at::Tensor loss = CrossEntropy::apply(
       logits, target, call.argument(2).toOptional<at::Tensor>(),
@@ -135,15 +128,14 @@ bool run_loss_parallel(const OpCall& call) {
 }  // namespace
 
 bool set_loss_parallel(bool on) {
-  ensure_registered();  // from here on every call of the thread has the key
-  const bool before = c10::impl::tls_is_dispatch_key_included(kUseKey);
-  c10::impl::tls_set_dispatch_key_included(kUseKey, on);
-  return before;
+  static const auto yes = std::make_shared<const bool>(true);
+  return exchange_mode(Mode::kLossParallel, on ? yes : nullptr) != nullptr;
 }
 
 void add_cross_entropy(OpRegistry& ops) {
-  ops.at("aten::cross_entropy_loss").run_as_used = run_loss_parallel;
-  ops.at("aten::cross_entropy_loss").composite = run_smoothed_loss;
+  ops.at("aten::cross_entropy_loss").composite = [](const OpCall& call) {
+    return run_loss_parallel(call) || run_smoothed_loss(call);
+  };
 }
 
 }  // namespace tessera::detail::inline tensor_layer

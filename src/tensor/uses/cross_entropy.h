@@ -17,9 +17,7 @@ namespace tessera::detail::inline tensor_layer {
 /// Begins or ends a LossParallel on this thread; tells whether there was one.
 bool set_loss_parallel(bool on);
 
-/// Adds what runs cross entropy under a LossParallel, at the key of parameter
-/// uses, which a LossParallel adds to all calls of its thread; and what runs it
-/// with smoothed labels.
+/// Adds what runs cross entropy under a LossParallel, and with smoothed labels.
 void add_cross_entropy(OpRegistry& ops);
 
 }  // namespace tessera::detail::inline tensor_layer

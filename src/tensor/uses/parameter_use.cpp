@@ -10,11 +10,13 @@
 #include <tensor/call/observer.h>
 #include <tensor/call/op_traits.h>
 #include <tensor/checks/replication_check.h>
+#include <tensor/deferred/record.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/impl/wrap.h>
 #include <tensor/state/dispatch_keys.h>
 #include <tensor/state/late_operators.h>
 #include <tensor/state/plain_is_replicated.h>
+#include <tensor/state/thread_state.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -212,11 +214,29 @@ bool run_as_used(const OpCall& call) {
   return true;
 }
 
+// Under a DeferredInit the key is on for the thread: not for what this call is
+// made of, which is about tensors that exist.
+void pass_on(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> off;
+  if (ThreadState::here().deferrals > 0) {
+    off.emplace(kUseKey);
+  }
+  op.redispatchBoxed(
+      keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kUseKey), stack);
+}
+
 void use_kernel(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   ensure_registered();
-  if (!traits_of(op).run_as_used(OpCall(op, stack))) {
-    op.redispatchBoxed(
-        keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kUseKey), stack);
+  if (!record_call(op, stack) &&
+      !traits_of(op).run_as_used(OpCall(op, stack))) {
+    pass_on(op, keys, stack);
+  }
+}
+
+// Operators that take no parameters.
+void other_kernel(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  if (!record_call(op, stack)) {
+    pass_on(op, keys, stack);
   }
 }
 
@@ -247,11 +267,33 @@ void keep_use(const at::Tensor& from, const at::Tensor& to) {
   }
 }
 
+namespace {
+
+// Views of parameters, of which C++ layers are made, ask for nothing and cost
+// nothing here; those of a deferred tensor are found by the storage they share.
+void pass_views(std::vector<c10::RegistrationHandleRAII>& handles) {
+  for (const c10::OperatorName& name :
+       {c10::OperatorName("aten::t", ""),
+        {"aten::transpose", "int"},
+        {"aten::as_strided", ""},
+        {"aten::view", ""},
+        {"aten::alias", ""},
+        {"aten::detach", ""}}) {
+    handles.push_back(c10::Dispatcher::singleton().registerImpl(
+        name, kUseKey, c10::KernelFunction::makeFallthrough(), std::nullopt,
+        nullptr, "tessera"));
+  }
+}
+
+}  // namespace
+
 void register_use_kernels(std::vector<c10::RegistrationHandleRAII>& handles) {
   auto& dispatcher = c10::Dispatcher::singleton();
+  pass_views(handles);
   if (!dispatcher.hasBackendFallbackForDispatchKey(kUseKey)) {
     handles.push_back(dispatcher.registerFallback(
-        kUseKey, c10::KernelFunction::makeFallthrough(), "tessera"));
+        kUseKey, c10::KernelFunction::makeFromBoxedFunction<&other_kernel>(),
+        "tessera"));
   }
   for (const auto& [name, entry] : op_registry().entries()) {
     if (entry.run_as_used != nullptr) {

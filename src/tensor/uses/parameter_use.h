@@ -11,8 +11,10 @@
 //
 // Such a tensor carries a dispatch key above autograd for which LibTorch itself
 // has no kernels. Ours stand at the operators that take parameters, all others
-// fall through; so calls without such a tensor do not come here, and inference
-// mode, which leaves autograd out, does not leave us out.
+// pass it; so calls without such a tensor do not come here, and inference
+// mode, which leaves autograd out, does not leave us out. Deferred tensors
+// carry the key too, and a DeferredInit adds it to all calls of its thread:
+// they are recorded here (deferred/record.h).
 //
 // Placements never change values, so a use can only cost or save
 // communication. Calls inside a backward pass ask for nothing, and calls inside

@@ -5,6 +5,8 @@
 #include <tensor/impl/wrap.h>
 #include <tensor/move/view_copies.h>
 #include <tensor/random/ops/plain_draws.h>
+#include <tensor/state/draws.h>
+#include <tensor/state/thread_state.h>
 
 namespace tessera::detail::inline tensor_layer {
 
@@ -21,6 +23,13 @@ std::string_view base_of(std::string_view name) {
 }  // namespace
 
 RandomOffset next_offset(const OpCall& call) {
+  if (Draws* const draws = ThreadState::here().draws;
+      draws != nullptr && !draws->is_recording) [[unlikely]] {
+    TORCH_INTERNAL_ASSERT(
+        draws->next < draws->offsets.size(), call.describe(),
+        ": draws more often than when it was recorded");
+    return draws->offsets[draws->next++];
+  }
   const DeviceMesh* mesh = call.mesh();
   RandomCounters& counters = mesh != nullptr ? *mesh->world().random_counters()
                                              : *UnshardedRandom::current();

@@ -9,22 +9,47 @@
 #include <tensor/random/ops/random_call.h>
 #include <tensor/run/kept_results.h>
 #include <tensor/state/dispatch_keys.h>
+#include <tensor/state/draws.h>
+#include <tensor/state/thread_state.h>
 #include <tessera/comm/device_mesh.h>
 
 namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
+bool returns_only_written(const OpCall& call) {
+  for (size_t i = 0; i < call.schema().returns().size(); ++i) {
+    if (!call.returns_written(i)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Notes down the draw of a call on tensors without values.
+void record_draw(const OpCall& call, c10::DispatchKeySet after, Draws& draws) {
+  draws.offsets.push_back(next_offset(call));
+  if (returns_only_written(call)) {
+    call.finish(call.written().at(0));
+  } else {
+    call.op().redispatchBoxed(after, call.stack());
+  }
+}
+
 void unsharded_kernel(
     const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
   const OpCall call(op, stack);
+  const c10::DispatchKeySet after =
+      keys &
+      c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kUnshardedRandomKey);
   if (call.mesh() != nullptr || UnshardedRandom::current() == nullptr) {
-    op.redispatchBoxed(
-        keys & c10::DispatchKeySet(
-                   c10::DispatchKeySet::FULL_AFTER, kUnshardedRandomKey),
-        stack);
+    op.redispatchBoxed(after, stack);
     return;
+  }
+  Draws* const draws = ThreadState::here().draws;
+  if (draws != nullptr && draws->is_recording) {
+    return record_draw(call, after, *draws);
   }
   const c10::impl::ExcludeDispatchKeyGuard off(kUnshardedRandomKey);
   const at::AutoDispatchBelowADInplaceOrView below;
