@@ -170,8 +170,8 @@ void add_round(const Blocks& blocks, const at::Tensor& x, ByWay& ours) {
 
 void add_peers_round(PythonPeer& peer, ByWay& theirs) {
   peer.send("round");
-  for (const auto& [name, figures] :
-       ordered_json::parse(peer.receive()).items()) {
+  const auto answer = ordered_json::parse(peer.receive());
+  for (const auto& [name, figures] : answer.items()) {
     theirs[name].seconds.push_back(figures["seconds"].get<double>());
     theirs[name].peak = figures["peak"].get<double>();
     theirs[name].loss = figures["loss"].get<double>();

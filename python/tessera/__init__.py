@@ -30,8 +30,8 @@ from .torch_dtensor import from_torch, to_torch
 
 __all__ = sorted(
     [name for name in vars(_C) if not name.startswith("_")]
-    + ["Ema", "check_replicas", "clip_grad_norm", "distribute_module", "distribute_optimizer",
-       "from_torch", "materialize", "to_torch"])
+    + ["Ema", "check_replicas", "clip_grad_norm", "distribute_module",
+       "distribute_optimizer", "from_torch", "materialize", "to_torch"])
 tensor_methods.install(torch.Tensor)
 # What is kept of past calls keeps groups, whose threads must not run on while
 # Python ends.

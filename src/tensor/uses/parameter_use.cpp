@@ -273,8 +273,11 @@ namespace {
 // nothing here; those of a deferred tensor are found by the storage they share.
 void pass_views(std::vector<c10::RegistrationHandleRAII>& handles) {
   for (const c10::OperatorName& name :
-       {c10::OperatorName("aten::t", ""), {"aten::transpose", "int"},
-        {"aten::as_strided", ""}, {"aten::view", ""}, {"aten::alias", ""},
+       {c10::OperatorName("aten::t", ""),
+        {"aten::transpose", "int"},
+        {"aten::as_strided", ""},
+        {"aten::view", ""},
+        {"aten::alias", ""},
         {"aten::detach", ""}}) {
     handles.push_back(c10::Dispatcher::singleton().registerImpl(
         name, kUseKey, c10::KernelFunction::makeFallthrough(), std::nullopt,
