@@ -72,9 +72,9 @@ void write_region(
         if (argument.is_written) {
           return part;
         }
-        const at::Tensor t =
-            argument.version ? replay(argument.version, *argument.geometry)
-                             : plain;
+        const at::Tensor t = argument.version
+                                 ? replay(argument.version, *argument.geometry)
+                                 : plain;
         return !t.defined() || t.dim() == 0
                    ? t
                    : part_of_slice(t.expand(sizes), *common, slice);
