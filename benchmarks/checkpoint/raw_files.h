@@ -29,8 +29,8 @@ void sync_file_system(const std::string& path);
 
 /// Writes a file of so many bytes into a folder and removes it at once: the
 /// memory that the next files take has just been in use. A host may have taken
-/// free memory of a virtual machine back, and then the first use of a page costs
-/// more than writing it to a disk.
+/// free memory of a virtual machine back, and then the first use of a page
+/// costs more than writing it to a disk.
 void touch_file_memory(const std::string& folder, size_t bytes);
 
 }  // namespace tessera::cli

@@ -13,21 +13,23 @@ them. Every rank of the world calls save() and load() with the same names.
 (100, 15.0)
 """
 import builtins
+import contextlib
 import json
 import os
 import re
-from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, ContextManager, Iterator, Mapping, Optional, Sequence, Union
 
 import torch
 from torch import nn
 
-from . import _C
+from . import _C, torch_dtensor
 
 Entry = _C._checkpoint.Entry
+Handle = _C._checkpoint.Handle
 Path = Union[str, os.PathLike]
 
-__all__ = ["Entry", "latest", "list", "load", "random_state_dict", "save",
-           "save_step", "state_dict", "verify"]
+__all__ = ["Entry", "Handle", "latest", "list", "load", "random_state_dict", "save",
+           "save_async", "save_step", "save_step_async", "state_dict", "verify"]
 
 
 def save(state: dict, path: Path, format: str = "tessera",
@@ -42,7 +44,8 @@ def save(state: dict, path: Path, format: str = "tessera",
     >>> path = tempfile.mkdtemp() + "/a"
     >>> tessera.checkpoint.save({"step": 7, "rates": [0.1, 0.2]}, path, format="dcp")
     """
-    _C._checkpoint.save(state, path, format, overwrite)
+    with _world_of(state):
+        _C._checkpoint.save(state, path, format, overwrite)
 
 
 def save_step(state: dict, folder: Path, step: int, keep: int = 0,
@@ -56,16 +59,55 @@ def save_step(state: dict, folder: Path, step: int, keep: int = 0,
     >>> tessera.checkpoint.latest(folder) == path
     True
     """
-    return _C._checkpoint.save_step(state, folder, step, keep, format, overwrite)
+    with _world_of(state):
+        return _C._checkpoint.save_step(state, folder, step, keep, format, overwrite)
+
+
+def save_async(state: dict, path: Path, format: str = "tessera",
+               overwrite: bool = False) -> Handle:
+    """Saves as save() does, but returns when this rank's bytes are copied: what changes
+    afterwards is not in the checkpoint. A thread writes them beside the program.
+
+    One save is under way at a time: where the one before is not complete, this waits
+    for it, and raises what went wrong there instead of beginning.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/a"
+    >>> weight = torch.ones(3)
+    >>> handle = tessera.checkpoint.save_async({"w": weight}, path)
+    >>> weight += 1  # the next step
+    >>> handle.wait()
+    >>> state = {"w": torch.zeros(3)}
+    >>> tessera.checkpoint.load(state, path)
+    >>> state["w"]
+    tensor([1., 1., 1.])
+    """
+    return _C._checkpoint.save_async(state, path, format, overwrite)
+
+
+def save_step_async(state: dict, folder: Path, step: int, keep: int = 0,
+                    format: str = "tessera", overwrite: bool = False) -> Handle:
+    """Does as save_step(), beside the program as save_async() does. The path is
+    Handle.path.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> handle = tessera.checkpoint.save_step_async({"n": 1}, folder, 100, keep=3)
+    >>> handle.wait()
+    >>> tessera.checkpoint.latest(folder) == handle.path
+    True
+    """
+    return _C._checkpoint.save_step_async(state, folder, step, keep, format, overwrite)
 
 
 def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = False,
-         only: Sequence[str] = ()) -> None:
+         only: Sequence[str] = (), follow_links: bool = False) -> None:
     """Reads a checkpoint of any format: into the tensors of a dict, whatever their
     layout, and its numbers and texts into the dict.
 
     Names that one of the two lacks are an error unless strict=False, other dtypes
-    unless convert_dtype=True. `only` names what is loaded, `*` for any text.
+    unless convert_dtype=True. `only` names what is loaded, `*` for any text. With
+    `follow_links` files may be symbolic links, as in the cache of Hugging Face.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/a"
@@ -81,12 +123,14 @@ def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = Fal
 
     def prepare() -> None:  # what it raises on one rank is raised on all
         if linked:
-            entries.update(_asked_for(path, globs))
+            entries.update(_asked_for(path, globs, follow_links))
         for prefix, part in linked:
             part.prepare(prefix, entries)
 
     try:
-        _C._checkpoint.load(state, path, strict, convert_dtype, globs, prepare)
+        with _world_of(state):
+            _C._checkpoint.load(state, path, strict, convert_dtype, globs, follow_links,
+                                prepare)
     except BaseException:
         for _, part in linked:
             part.undo()
@@ -95,8 +139,8 @@ def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = Fal
         part.receive(prefix, entries)
 
 
-def list(path: Path) -> "builtins.list[Entry]":
-    """Returns what a checkpoint holds. Not collective.
+def list(path: Path, follow_links: bool = False) -> "builtins.list[Entry]":
+    """Returns what a checkpoint holds; `follow_links` as in load(). Not collective.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/a"
@@ -104,12 +148,12 @@ def list(path: Path) -> "builtins.list[Entry]":
     >>> [(e.name, e.shape, e.value) for e in tessera.checkpoint.list(path)]
     [('w', [3], ''), ('step', [], '7')]
     """
-    return _C._checkpoint.list(os.fspath(path))
+    return _C._checkpoint.list(os.fspath(path), follow_links)
 
 
-def verify(path: Path) -> "builtins.list[str]":
+def verify(path: Path, follow_links: bool = False) -> "builtins.list[str]":
     """Reads all of a checkpoint and raises at the first thing that is damaged; returns
-    what has no checksums to be checked by. Not collective.
+    what has no checksums to be checked by. `follow_links` as in load(). Not collective.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/a"
@@ -117,7 +161,7 @@ def verify(path: Path) -> "builtins.list[str]":
     >>> tessera.checkpoint.verify(path)
     []
     """
-    return _C._checkpoint.verify(os.fspath(path))
+    return _C._checkpoint.verify(os.fspath(path), follow_links)
 
 
 def latest(folder: Path) -> Optional[str]:
@@ -312,6 +356,29 @@ def _make_value(field: str, entry: Entry, old: Any, parameter: torch.Tensor,
                        device=parameter.device if on_device else "cpu")
 
 
+def _find_tensor(state: Any) -> Optional[torch.Tensor]:
+    """Returns a sharded tensor of a state, if there is one."""
+    if isinstance(state, torch.Tensor):
+        return state if _C.is_dtensor(state) else None
+    if isinstance(state, dict):
+        state = state.values()
+    elif not isinstance(state, (builtins.list, tuple)):
+        return None
+    return next((t for t in map(_find_tensor, state) if t is not None), None)
+
+
+def _world_of(state: Any) -> ContextManager[object]:
+    """The world of the tensors of a state: inside a torch.distributed job, where no
+    launcher of ours has told each process its rank, only they know it."""
+    tensor = _find_tensor(state)
+    world = _C.device_mesh(tensor).world() if tensor is not None else None
+    if world is None and _C.world_size() == 1:
+        world = torch_dtensor.known_world()
+    if world is None or world == _C.init():
+        return contextlib.nullcontext()
+    return _C.RankGuard(world, "checkpoint")
+
+
 def _find_linked(state: Any, prefix: str = "") -> Iterator[tuple[str, _Linked]]:
     if isinstance(state, _Linked):
         yield prefix, state
@@ -323,9 +390,10 @@ def _find_linked(state: Any, prefix: str = "") -> Iterator[tuple[str, _Linked]]:
             yield from _find_linked(value, f"{prefix}{i}.")
 
 
-def _asked_for(path: Path, globs: Sequence[str]) -> "dict[str, Entry]":
+def _asked_for(path: Path, globs: Sequence[str],
+               follow_links: bool) -> "dict[str, Entry]":
     try:
-        entries = list(path)
+        entries = list(path, follow_links)
     except Exception:  # load() finds it too, and tells all ranks
         return {}
     patterns = [re.compile(".*".join(map(re.escape, glob.split("*"))), re.DOTALL)

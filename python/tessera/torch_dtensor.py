@@ -47,6 +47,15 @@ def _current(call: str) -> _Meshes:
     return _meshes
 
 
+def known_world() -> Optional[_C.World]:
+    """Returns the world of the running torch.distributed, once something was
+    converted in it."""
+    if _meshes is None or not dist.is_initialized() or \
+            _meshes.group is not dist.group.WORLD:
+        return None
+    return _meshes.world
+
+
 def _our_mesh(torch_mesh: "TorchMesh") -> _C.DeviceMesh:
     meshes = _current("from_torch")
     if torch_mesh not in meshes.ours:

@@ -18,6 +18,22 @@ std::string_view print_number(T value, char (&buffer)[40]) {
   return {buffer, static_cast<size_t>(end - buffer)};
 }
 
+// Tells whether a character stands for itself in a string, as an ASCII letter
+// does; most texts are long runs of such.
+bool is_plain(char c) {
+  const auto byte = static_cast<uint8_t>(c);
+  return byte >= 0x20 && byte < 0x7f && c != '"' && c != '\\';
+}
+
+// The length of the run of such characters at the start of a text.
+size_t plain_length(std::string_view text) {
+  size_t length = 0;
+  while (length < text.size() && is_plain(text[length])) {
+    ++length;
+  }
+  return length;
+}
+
 void append_escaped(std::string& out, char c) {
   constexpr char kHex[] = "0123456789abcdef";
   switch (c) {
@@ -144,8 +160,14 @@ JsonWriter& JsonWriter::key(std::string_view text) {
 JsonWriter& JsonWriter::string(std::string_view text) {
   separate();
   text_.push_back('"');
-  for (const char c : text) {
-    append_escaped(text_, c);
+  while (!text.empty()) {
+    const size_t plain = plain_length(text);
+    text_.append(text, 0, plain);
+    text.remove_prefix(plain);
+    if (!text.empty()) {
+      append_escaped(text_, text[0]);
+      text.remove_prefix(1);
+    }
   }
   text_.push_back('"');
   return *this;
@@ -193,6 +215,11 @@ JsonWriter& JsonWriter::integers(const std::vector<int64_t>& values) {
 std::string JsonWriter::take() {
   needs_comma_ = false;
   return std::exchange(text_, {});
+}
+
+void JsonWriter::clear() {
+  needs_comma_ = false;
+  text_.clear();
 }
 
 JsonReader::JsonReader(std::string_view text, size_t most_depth)
@@ -300,10 +327,20 @@ bool JsonReader::next_member(char bracket) {
 // Two keys with one hash are taken for equal: then a text is refused that is
 // fine, once in 2^64 pairs, and none is accepted that is not.
 void JsonReader::refuse_twin_keys() {
+  constexpr ptrdiff_t kFew = 8;  // are compared faster than they are sorted
   const auto first = key_hashes_.begin() +
                      static_cast<ptrdiff_t>(levels_.back().first_key_hash);
-  std::sort(first, key_hashes_.end());
-  if (std::adjacent_find(first, key_hashes_.end()) != key_hashes_.end()) {
+  bool has_twins = false;
+  if (key_hashes_.end() - first <= kFew) {
+    for (auto one = first; one != key_hashes_.end(); ++one) {
+      has_twins |= std::find(first, one, *one) != one;
+    }
+  } else {
+    std::sort(first, key_hashes_.end());
+    has_twins =
+        std::adjacent_find(first, key_hashes_.end()) != key_hashes_.end();
+  }
+  if (has_twins) {
     fail("an object has two equal keys; it ends");
   }
   key_hashes_.erase(first, key_hashes_.end());
@@ -387,6 +424,9 @@ std::string JsonReader::read_string() {
   expect('"');
   std::string out;
   for (;;) {
+    const size_t plain = plain_length(text_.substr(at_));
+    out.append(text_, at_, plain);
+    at_ += plain;
     if (at_ == text_.size()) {
       fail("a string does not end");
     }
@@ -488,9 +528,13 @@ void JsonReader::read_null() {
 }
 
 std::vector<int64_t> JsonReader::read_integers() {
+  constexpr size_t kFew = 4;  // dims of most tensors
   std::vector<int64_t> values;
   begin_array();
   while (next_element()) {
+    if (values.empty()) {
+      values.reserve(kFew);
+    }
     values.push_back(read_integer());
   }
   return values;

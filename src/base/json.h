@@ -59,6 +59,9 @@ class JsonWriter {
 
   /// Returns the text; the writer is empty again.
   std::string take();
+  /// The text so far; clear() empties it and keeps its memory.
+  const std::string& text() const { return text_; }
+  void clear();
 
  private:
   JsonWriter& open(char bracket);

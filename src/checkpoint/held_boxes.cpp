@@ -146,6 +146,11 @@ TensorMeta tensor_meta(const std::string& what, const StateValue& value) {
   }
   const DTensorSpec& its = spec(t);
   TORCH_CHECK_VALUE(
+      its.mesh().world() == init(), what, ": ", to_string(its),
+      " is on a mesh of another world than this rank's, whose ranks would not "
+      "take part; put a RankGuard guard(device_mesh(t).world()) before the "
+      "call");
+  TORCH_CHECK_VALUE(
       !its.layout().has_partial(), what, ": ", to_string(its),
       " holds partial values, which mean nothing without each other; "
       "redistribute() it to Replicate() or Shard() first");

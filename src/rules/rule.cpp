@@ -66,8 +66,10 @@ std::string to_string(const Row& row) {
     separator = ", ";
   }
   constexpr std::array kBy = {
-      "",         " by mean",        " by identity", " by lookup",
-      " by bags", " by convolution", " by squeeze",  " by scaled_product"};
+      "",           " by mean",        " by identity", " by lookup",
+      " by bags",   " by convolution", " by squeeze",  " by scaled_product",
+      " by select", " by split",       " by triangle", " by trace",
+      " by unbind"};
   return text + kBy[static_cast<size_t>(row.local)];
 }
 

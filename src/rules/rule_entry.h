@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/layout/layout.h>
 #include <tessera/rules/rule_table.h>
 
 namespace tessera::detail::inline rules_layer {
@@ -98,5 +99,17 @@ RowsFn leading_rows(int64_t trailing);
 /// Returns the dims that a call names in "dim" or "dims"; all where it names
 /// none.
 std::vector<bool> named_dims(const RuleCall& call, int64_t ndim);
+
+/// Returns the first dim of a layout but `dim` that nothing cuts; nothing where
+/// there is none. The result of a select along `dim` lies there on one rank.
+inline std::optional<int64_t> unsharded_dim_beside(
+    const Layout& layout, int64_t dim) {
+  for (int64_t d = 0; d < static_cast<int64_t>(layout.shape().size()); ++d) {
+    if (d != dim && layout.cuts(d).empty()) {
+      return d;
+    }
+  }
+  return std::nullopt;
+}
 
 }  // namespace tessera::detail::inline rules_layer

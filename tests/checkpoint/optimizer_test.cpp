@@ -277,6 +277,30 @@ TEST(OptimizerState, OfGroupsFrozenAndSharedParametersGoesOn) {
   });
 }
 
+TEST(OptimizerState, OfShardsIsRefusedByTorchSaveAndUsedByNoStepOfTorchLoad) {
+  run_ranks(2, [&] {
+    const DeviceMesh mesh = mesh_of({2});
+    Net net;
+    shard(net, mesh, 0);
+    torch::optim::AdamW optimizer(net.parameters());
+    train(net, optimizer, mesh, 0, 1);
+    Net plain;
+    torch::optim::AdamW its(plain.parameters());
+    plain.forward(distinct({4, 6})).sum().backward();
+    its.step();
+    std::ostringstream out, refused;
+    one_at_a_time([&] {
+      EXPECT_ERROR(
+          "tessera::checkpoint::save to save it",
+          torch::save(optimizer, refused));
+      torch::save(its, out);
+      std::istringstream in(out.str());
+      torch::load(optimizer, in);
+    });
+    EXPECT_ERROR("plain and sharded", train(net, optimizer, mesh, 1, 2));
+  });
+}
+
 TEST(OptimizerState, IsTakenBackWhereLoadFails) {
   const ScratchFolder folder;
   run_ranks(2, [&] {

@@ -31,6 +31,7 @@ from cases import parse_case
 from entry_process import EntryResult, run_entries
 from entry_run import Plan
 from coverage_page import write_page
+from gathers_page import write_gathers_page
 from summary import print_summary
 
 # `make test` runs one of so many entries, and few combinations of each.
@@ -53,6 +54,8 @@ def arguments(argv=None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=30, help="seconds per case")
     parser.add_argument("--page", action="store_true", help="write the docs page")
+    parser.add_argument("--gathers", action="store_true",
+                        help="write docs/reference/gathers.md from a whole run")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/conformance")
     return parser.parse_args(argv)
 
@@ -149,6 +152,8 @@ def main(argv=None) -> int:
         results = run_backend(name, args)
         if name == "tessera":
             failed = sum(r.status() not in ("pass", "excluded") for r in results)
+    if args.page or args.gathers:
+        write_gathers_page(args.out, ROOT / "docs/reference/gathers.md")
     if args.page:
         write_page(args.out, ROOT / "docs/reference/op_coverage.md")
     return 1 if failed else 0

@@ -28,8 +28,8 @@ inline bool on_processes() {
 /// Ends the test here; it counts as skipped.
 [[noreturn]] inline void skip_test(const std::string& why) {
   [&] { GTEST_SKIP() << why; }();
-  throw testing::AssertionException(testing::TestPartResult(
-      testing::TestPartResult::kSkip, __FILE__, __LINE__, why.c_str()));
+  throw ::testing::AssertionException(::testing::TestPartResult(
+      ::testing::TestPartResult::kSkip, __FILE__, __LINE__, why.c_str()));
 }
 
 /// tessera::run_ranks(); the test is skipped where a job has fewer processes.

@@ -5,14 +5,18 @@
 #include <stdlib.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <io/files/error.h>
 #include <io/open_checkpoint.h>
 #include <io/save.h>
 
@@ -52,6 +56,30 @@ inline std::string read_bytes(const std::string& path) {
 
 inline void write_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
+}
+
+inline std::set<std::string> names_in(const std::string& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+/// Returns what the io::Error says that a call throws; "no error" for none.
+inline std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const io::Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// Tells whether tests run in their long forms.
+inline bool is_long() {
+  const char* value = std::getenv("TESSERA_LONG");
+  return value != nullptr && *value != '\0' && *value != '0';
 }
 
 /// Bytes of elements first, first + 1, ... as int32, made different by `seed`.

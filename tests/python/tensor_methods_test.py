@@ -82,10 +82,27 @@ def test_deepcopy_of_what_is_no_leaf_is_refused():
     on_ranks(body)
 
 
+def module_of(x):
+    module = torch.nn.Module()
+    module.weight = torch.nn.Parameter(x.detach())
+    return module
+
+
+def stepped(module):
+    optimizer = torch.optim.SGD(module.parameters(), 0.0, momentum=0.9)
+    module.weight.grad = torch.zeros_like(module.weight)
+    optimizer.step()
+    return optimizer
+
+
 REFUSED = {
     "pickle": lambda x: pickle.dumps(x),
     "pickle of a parameter": lambda x: pickle.dumps(torch.nn.Parameter(x)),
     "torch.save": lambda x: torch.save({"x": x}, io.BytesIO()),
+    "torch.save of a module": lambda x: torch.save(
+        module_of(x).state_dict(), io.BytesIO()),
+    "torch.save of an optimizer": lambda x: torch.save(
+        stepped(module_of(x)).state_dict(), io.BytesIO()),
     "numpy()": lambda x: x.numpy(),
     "numpy(force=True)": lambda x: x.numpy(force=True),
     "numpy.asarray": lambda x: numpy.asarray(x),
@@ -115,7 +132,8 @@ def test_what_needs_a_data_pointer_says_what_to_use(name, placements):
             REFUSED[name](x)
         text = str(caught.value)
         assert "to_local" in text and "full_tensor" in text, text
-        assert "checkpoint::save to save it" in text, text
+        assert "tessera::checkpoint::save to save it" in text, text
+        assert "in Python tessera.checkpoint.save" in text, text
         # It is as good as before.
         assert (x * 2).sum().item() == 132
 

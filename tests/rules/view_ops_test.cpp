@@ -59,6 +59,45 @@ std::vector<at::Tensor> run_on_shard(
   return {mine.squeeze(dims)};
 }
 
+// What a rank shows that holds the indices `held` of the dim that a call works
+// on, by RunBy::kSelect and RunBy::kSplit.
+std::vector<at::Tensor> picked_on_shard(
+    detail::RunBy kernel, const at::Tensor& mine, const List& held, int64_t dim,
+    int64_t argument, int64_t size) {
+  const auto of = [&](const auto& wanted) {
+    List found;
+    for (size_t i = 0; i < held.size(); ++i) {
+      if (wanted(held[i])) {
+        found.push_back(static_cast<int64_t>(i));
+      }
+    }
+    return mine.index_select(dim, at::tensor(found, at::kLong));
+  };
+  if (kernel == detail::RunBy::kUnbind) {
+    std::vector<at::Tensor> all;
+    for (int64_t index = 0; index < size; ++index) {
+      all.push_back(picked_on_shard(
+          detail::RunBy::kSelect, mine, held, dim, index, size)[0]);
+    }
+    return all;
+  }
+  if (kernel == detail::RunBy::kSelect) {
+    const int64_t index = argument < 0 ? argument + size : argument;
+    const at::Tensor one = of([&](int64_t i) { return i == index; });
+    if (one.size(dim) == 1) {
+      return {one.squeeze(dim)};
+    }
+    return {at::Tensor()};  // an empty one
+  }
+  EXPECT_EQ(kernel, detail::RunBy::kSplit);
+  std::vector<at::Tensor> pieces;
+  for (int64_t begin = 0; begin < size; begin += argument) {
+    pieces.push_back(
+        of([&](int64_t i) { return i / argument == begin / argument; }));
+  }
+  return pieces;
+}
+
 Arguments with_defaults(const Call& call) {
   Arguments arguments = call.arguments;
   const auto& all = schema_of(call.name).arguments();
@@ -124,12 +163,31 @@ void check(
     }
     const at::Tensor mine =
         dense_shard(base, order, mesh, kept(c, layout), coordinate);
-    const std::vector<at::Tensor> got =
-        run_on_shard(call, whole, mine, arguments);
+    std::vector<at::Tensor> got;
+    if (local.local == detail::RunBy::kOperator) {
+      got = run_on_shard(call, whole, mine, arguments);
+    } else {
+      const bool selects = local.local != detail::RunBy::kSplit;
+      const int64_t dim =
+          wrap_dim(arguments.at(selects ? 0 : 1).toInt(), whole.dim());
+      got = picked_on_shard(
+          local.local, mine,
+          reference::held(
+              whole.size(dim), dim, mesh, kept(c, layout), coordinate),
+          dim,
+          local.local == detail::RunBy::kUnbind
+              ? 0
+              : arguments.at(selects ? 1 : 0).toInt(),
+          whole.size(dim));
+    }
     ASSERT_EQ(got.size(), expected.size()) << describe(c);
     for (size_t i = 0; i < expected.size(); ++i) {
       const at::Tensor wanted =
           shard(expected[i], mesh, layout.results[i].placements, coordinate);
+      if (!got[i].defined()) {
+        ASSERT_EQ(wanted.numel(), 0) << describe(c);
+        continue;
+      }
       ASSERT_EQ(got[i].sizes(), wanted.sizes())
           << describe(c) << " -> " << to_string(layout.results[i].placements);
       ASSERT_TRUE(at::equal(got[i], wanted))
@@ -378,6 +436,13 @@ TEST(ViewOpsTest, PartialStaysUnlessElementsChangeTheirMeaning) {
     EXPECT_FALSE(keeps("aten::view.dtype", {static_cast<int64_t>(at::kLong)}));
     EXPECT_TRUE(keeps("aten::view.dtype", {static_cast<int64_t>(at::kDouble)}));
   }
+}
+
+TEST(ViewOpsTest, ANumberOfAShardedDimStaysOnItsCoordinate) {
+  const Case c{"aten::select.int", {10, 6}, {6, 1}, {4}, {Shard(0)}, {0, 7}};
+  EXPECT_EQ(
+      layout_of(c, nullptr).results[0].placements,
+      Placements{RaggedShard(0, {0, 0, 6, 0})});
 }
 
 TEST(ViewOpsTest, ARangeOfACutDimStaysWhereItLies) {

@@ -67,7 +67,8 @@ class TESSERA_API StateValue {
       : value_(std::move(tensor)) {}
   StateValue(List list) : value_(std::move(list)) {}
   StateValue(StateDict dict);
-  /// A list that Python loads as a tuple.
+  /// A list that Python loads as a tuple. Example: StateValue::tuple({0.9,
+  /// 0.99}).
   static StateValue tuple(List list);
 
   Kind kind() const { return static_cast<Kind>(value_.index()); }
@@ -101,7 +102,9 @@ class TESSERA_API StateValue {
   /// Returns it as something whose names only the checkpoint knows, such as a
   /// list that grew: load() calls `make` with the entries of its name and below
   /// it, where there are some, and fills what that returns in its place. Their
-  /// names are what follows: of "a.b" and "a.b.0", "" and "0".
+  /// names are what follows: of "a.b" and "a.b.0", "" and "0". Example:
+  ///   StateValue(list).on_open([](const std::vector<Entry>& entries) {
+  ///     return StateValue::List(entries.size()); });
   StateValue on_open(
       std::function<StateValue(const std::vector<Entry>&)> make) const;
   bool has_on_open() const { return static_cast<bool>(make_); }

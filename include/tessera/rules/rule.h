@@ -70,7 +70,12 @@ enum class RunBy : uint8_t {
   kBags,
   kConvolution,
   kSqueeze,
-  kScaledProduct
+  kScaledProduct,
+  kSelect,
+  kSplit,
+  kTriangle,
+  kTrace,
+  kUnbind
 };
 
 /// Rows::Row, one legal line: if the operands have these placements, so have
@@ -186,6 +191,9 @@ struct ViewLayout {
   /// Static arguments of the local call that differ from those of the global
   /// one, by number.
   std::vector<std::pair<size_t, c10::IValue>> local_arguments;
+  /// How a rank shows its part where the operator on its shard would show
+  /// something else.
+  detail::RunBy local = detail::RunBy::kOperator;
 };
 
 /// Computes the layout of a view; `coordinate` is that of the rank whose local

@@ -7,6 +7,7 @@
 #include <io/dcp/metadata.h>
 #include <io/files/error.h>
 #include <io/files/file_cache.h>
+#include <io/model/check_entry.h>
 
 namespace tessera::detail::inline io_layer {
 
@@ -124,6 +125,7 @@ std::unique_ptr<io::Reader> open_dcp(Folder folder) {
   for (io::StoredFile& data : contents.files) {
     data.bytes = folder.open_file(data.name).size();
   }
+  check_contents(folder.path(), contents);
   return std::make_unique<DcpReader>(std::move(folder), std::move(contents));
 }
 

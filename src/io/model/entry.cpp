@@ -33,16 +33,22 @@ Box box_of(const std::vector<int64_t>& shape) {
 }
 
 std::optional<Box> intersect(const Box& a, const Box& b) {
-  Box shared;
+  const auto begin = [&](size_t d) {
+    return std::max(a.offsets[d], b.offsets[d]);
+  };
+  const auto end = [&](size_t d) {
+    return std::min(a.offsets[d] + a.sizes[d], b.offsets[d] + b.sizes[d]);
+  };
+  // Of many chunks few are shared: the others take no memory.
   for (size_t d = 0; d < a.sizes.size(); ++d) {
-    const int64_t begin = std::max(a.offsets[d], b.offsets[d]);
-    const int64_t end =
-        std::min(a.offsets[d] + a.sizes[d], b.offsets[d] + b.sizes[d]);
-    if (begin >= end) {
+    if (begin(d) >= end(d)) {
       return std::nullopt;
     }
-    shared.offsets.push_back(begin);
-    shared.sizes.push_back(end - begin);
+  }
+  Box shared;
+  for (size_t d = 0; d < a.sizes.size(); ++d) {
+    shared.offsets.push_back(begin(d));
+    shared.sizes.push_back(end(d) - begin(d));
   }
   return shared;
 }

@@ -2,7 +2,6 @@
 
 #include <base/escape.h>
 #include <io/files/error.h>
-#include <io/model/check_entry.h>
 
 namespace tessera::io {
 
@@ -32,7 +31,6 @@ Format format_named(std::string_view name) {
 
 Reader::Reader(Format format, std::string path, Contents contents)
     : format_(format), path_(std::move(path)), contents_(std::move(contents)) {
-  detail::check_contents(path_, contents_);
   for (size_t i = 0; i < contents_.entries.size(); ++i) {
     by_name_.emplace(contents_.entries[i].name, i);
   }

@@ -62,6 +62,7 @@ class Reader {
       const Entry& tensor, size_t chunk) const = 0;
 
  protected:
+  /// Takes contents that check_contents() has let pass.
   Reader(Format format, std::string path, Contents contents);
 
  private:

@@ -40,22 +40,24 @@ class Merger {
  private:
   void add_entry(io::Entry entry, int64_t rank) {
     const auto [found, is_new] =
-        by_name_.emplace(entry.name, contents_.entries.size());
+        by_name_.try_emplace(entry.name, contents_.entries.size());
     if (is_new) {
       contents_.entries.push_back(std::move(entry));
       return;
     }
     io::Entry& known = contents_.entries[found->second];
-    const std::string who =
-        "'" + base::escape(entry.name) + "' of rank " + std::to_string(rank);
+    const auto who = [&] {
+      return "'" + base::escape(entry.name) + "' of rank " +
+             std::to_string(rank);
+    };
     if (!known.is_tensor() || !entry.is_tensor()) {
       io::throw_usage(
-          path_, who + " is saved twice; one rank saves a value for all");
+          path_, who() + " is saved twice; one rank saves a value for all");
     }
     if (known.dtype != entry.dtype || known.shape != entry.shape ||
         known.path != entry.path) {
       io::throw_usage(
-          path_, who + " is " + std::string(info_of(*entry.dtype).name) +
+          path_, who() + " is " + std::string(info_of(*entry.dtype).name) +
                      io::print(entry.shape) + "; another rank says " +
                      std::string(info_of(*known.dtype).name) +
                      io::print(known.shape));

@@ -241,6 +241,7 @@ std::unique_ptr<io::Reader> open_safetensors_file(
   collector.add_file(name);
   io::Contents contents = collector.take();
   std::string path = folder.path_of(name);
+  check_contents(path, contents);
   return std::make_unique<SafetensorsReader>(
       std::move(path), std::move(folder), std::move(contents));
 }
@@ -270,6 +271,7 @@ std::unique_ptr<io::Reader> open_safetensors_folder(Folder folder) {
     check_index(folder, file.path(), index, contents);
   }
   std::string path = folder.path();
+  check_contents(path, contents);
   return std::make_unique<SafetensorsReader>(
       std::move(path), std::move(folder), std::move(contents));
 }

@@ -208,6 +208,44 @@ io::Contents read_contents(
   return contents;
 }
 
+// Calls a function with each line but that of the checksum, without its '\n'.
+template <typename Use>
+void for_each_line(const Manifest& manifest, const Use& use) {
+  const io::Contents& contents = manifest.contents;
+  base::JsonWriter out;
+  const auto give = [&] {
+    use(out.text());
+    out.clear();
+  };
+  out.begin_object().key("format").string(kFormatName);
+  out.key("version").integer(kManifestVersion);
+  out.key("writer").string(manifest.writer);
+  out.key("files").unsigned_integer(contents.files.size());
+  out.key("entries").unsigned_integer(contents.entries.size()).end_object();
+  give();
+  for (const io::StoredFile& file : contents.files) {
+    write_file(out, file);
+    give();
+  }
+  for (const io::Entry& entry : contents.entries) {
+    write_entry(out, entry);
+    give();
+  }
+}
+
+// Compares line by line, which needs no second text in memory.
+void check_form(
+    const std::string& path, const Manifest& manifest, std::string_view text) {
+  LineReader lines(path, text);
+  for_each_line(manifest, [&](const std::string& line) {
+    if (lines.next() != line) {
+      lines.fail(
+          "is not written as this format writes it: spaces, escapes or "
+          "numbers have another form");
+    }
+  });
+}
+
 }  // namespace
 
 uint64_t window_of(uint64_t bytes) {
@@ -219,22 +257,9 @@ uint64_t window_of(uint64_t bytes) {
 }
 
 std::string print_manifest(const Manifest& manifest) {
-  const io::Contents& contents = manifest.contents;
-  base::JsonWriter out;
-  out.begin_object().key("format").string(kFormatName);
-  out.key("version").integer(kManifestVersion);
-  out.key("writer").string(manifest.writer);
-  out.key("files").unsigned_integer(contents.files.size());
-  out.key("entries").unsigned_integer(contents.entries.size()).end_object();
-  std::string text = out.take() + "\n";
-  for (const io::StoredFile& file : contents.files) {
-    write_file(out, file);
-    text += out.take() + "\n";
-  }
-  for (const io::Entry& entry : contents.entries) {
-    write_entry(out, entry);
-    text += out.take() + "\n";
-  }
+  std::string text;
+  for_each_line(
+      manifest, [&](const std::string& line) { (text += line) += '\n'; });
   const std::string sum = print_hex64(xxh3(text));
   return text + "{\"xxh3\":\"" + sum + "\"}\n";
 }
@@ -245,12 +270,7 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   const Header header = read_line(
       lines, [&](base::JsonReader& in) { return read_header(in, path); });
   Manifest manifest{header.writer, read_contents(path, lines, header)};
-  if (print_manifest(manifest) != text) {
-    throw_corrupt(
-        path,
-        "is not written as this format writes it: spaces, escapes or "
-        "numbers have another form");
-  }
+  check_form(path, manifest, text);
   return manifest;
 }
 

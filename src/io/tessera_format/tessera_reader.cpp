@@ -98,14 +98,31 @@ class TesseraReader : public io::Reader {
     }
   }
 
-  // Zeros lie between payloads, and nothing else.
+  // Zeros lie between payloads, and nothing else; no other data files lie
+  // beside those of the manifest.
   void verify_files() const override;
+  void verify_names() const;
   void verify_gap(size_t file, uint64_t begin, uint64_t end) const;
 
   FileCache files_;
 };
 
+void TesseraReader::verify_names() const {
+  for (const std::string& name : files_.folder().list()) {
+    const bool is_named = std::any_of(
+        files().begin(), files().end(),
+        [&](const io::StoredFile& file) { return file.name == name; });
+    if (is_tessera_data_name(name) && !is_named) {
+      io::throw_corrupt(
+          files_.folder().path_of(name),
+          "is not named by the manifest: it belongs to another checkpoint; "
+          "move it away");
+    }
+  }
+}
+
 void TesseraReader::verify_files() const {
+  verify_names();
   std::vector<std::vector<std::pair<uint64_t, uint64_t>>> used(files().size());
   const auto add = [&](const io::StoredBytes& stored) {
     used[stored.file].emplace_back(stored.offset, stored.offset + stored.bytes);

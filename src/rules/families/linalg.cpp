@@ -228,6 +228,12 @@ void add_linalg_rules(RuleTable& t) {
   t.whole({"aten::_pdist_forward", "aten::_pdist_backward"});
   // Zeros are zeros in every part.
   t.leading({"aten::tril", "aten::triu"}, 2)
+      .also([](const RuleCall& call, Rows& rows) {
+        const int64_t ndim = call.self().ndim();
+        for (int64_t d = ndim - 2; d >= 0 && d < ndim; ++d) {
+          rows.add({Cell::shard(d)}, {Cell::shard(d)}, RunBy::kTriangle);
+        }
+      })
       .also("sum,avg,max,min,product: P->P");
   t.along({"aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r"})
       .also("sum,avg: P->P")

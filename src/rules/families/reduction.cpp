@@ -133,6 +133,17 @@ void add_histogram_rows(const RuleCall& call, Rows& rows) {
 
 }  // namespace
 
+namespace {
+// What a rank holds of the diagonal is a part of its sum.
+void trace_rows(const RuleCall& call, Rows& rows) {
+  for (int64_t d = 0; d < call.self().ndim(); ++d) {
+    if (call.self().ndim() == 2) {
+      rows.add({kSum}, {Cell::shard(d)}, RunBy::kTrace);
+    }
+  }
+}
+}  // namespace
+
 void add_reduction_rules(RuleTable& t) {
   // item(): of a tensor without dims, whose partial values are summed up first.
   t.whole({"aten::_local_scalar_dense"});
@@ -174,7 +185,7 @@ void add_reduction_rules(RuleTable& t) {
   t.rows("aten::dist", add_distance_rows);
   t.rows("aten::histc.*", add_histc_rows);
   t.rows("aten::histogram.*", add_histogram_rows);
-  t.whole({"aten::trace"}).also("sum,avg: P->P");
+  t.rows("aten::trace", trace_rows).also("sum,avg: P->P");
 }
 
 }  // namespace tessera::detail::inline rules_layer

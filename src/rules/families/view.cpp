@@ -5,8 +5,10 @@
 
 #include <base/text.h>
 #include <c10/util/Exception.h>
+#include <layout/cut.h>
 #include <rules/all_rules.h>
 #include <rules/families/view_layout.h>
+#include <rules/rule_entry.h>
 
 namespace tessera::detail::inline rules_layer {
 
@@ -187,14 +189,62 @@ int64_t worked_dim(const ViewMaker& view, const char* name) {
   return wrap_dim(view.call().integer(name), view.ndim());
 }
 
+// The coordinate that holds an index of a dim; -1 where there is none.
+int64_t holder_of(
+    const Placement& p, int64_t size, int64_t parts, int64_t index) {
+  for (int64_t r = 0; r < parts; ++r) {
+    for (const Run& run : cut_runs(p, size, parts, r)) {
+      if (run.begin <= index && index < run.end) {
+        return r;
+      }
+    }
+  }
+  return -1;
+}
+
+// An index of a dim that one mesh dim cuts lies on one of its coordinates: the
+// result stays there, which a ragged cut of another dim can say.
+//   [8, 3] S(0) over 2, index 5 -> [3] RS(0,[0,3])
+bool add_selected(ViewMaker& view, int64_t dim, int64_t index) {
+  if (view.cuts(dim).size() != 1 || is_copy(view.call())) {
+    return false;
+  }
+  const std::optional<int64_t> beside =
+      unsharded_dim_beside(view.layout(), dim);
+  const auto m = at(view.cuts(dim)[0]);
+  const int64_t parts = view.mesh().size(static_cast<int64_t>(m));
+  const int64_t holder =
+      holder_of(view.placements()[m], view.size(dim), parts, index);
+  if (!beside || holder < 0) {
+    return false;
+  }
+  const Dims picked = without(all_dims(view), dim);
+  Dims to(at(view.ndim()), 0), shape, strides;
+  for (const int64_t d : picked) {
+    to[at(d)] = static_cast<int64_t>(shape.size());
+    shape.push_back(view.size(d));
+    strides.push_back(view.stride(d));
+  }
+  Dims lengths(at(parts), 0);
+  lengths[at(holder)] = view.size(*beside);
+  Placements placements = view.mapped(to);
+  placements[m] = shard_of_lengths(to[at(*beside)], std::move(lengths));
+  view.add(
+      std::move(shape), std::move(strides), std::move(placements),
+      index * view.stride(dim));
+  view.run_by(RunBy::kSelect);
+  return true;
+}
+
 ViewLayout select_view(
     const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
   ViewMaker view(call, mesh);
   const int64_t dim = worked_dim(view, "dim");
-  const int64_t index = call.integer("index");
-  add_picked(
-      view, without(all_dims(view), dim),
-      (index < 0 ? index + view.size(dim) : index) * view.stride(dim));
+  const int64_t given = call.integer("index");
+  const int64_t index = given < 0 ? given + view.size(dim) : given;
+  if (!add_selected(view, dim, index)) {
+    add_picked(view, without(all_dims(view), dim), index * view.stride(dim));
+  }
   return view.take();
 }
 
@@ -202,9 +252,15 @@ ViewLayout unbind_view(
     const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
   ViewMaker view(call, mesh);
   const int64_t dim = worked_dim(view, "dim");
-  view.drop_shards(dim);
   for (int64_t i = 0; i < view.size(dim); ++i) {
-    add_picked(view, without(all_dims(view), dim), i * view.stride(dim));
+    if (!add_selected(view, dim, i)) {
+      add_picked(view, without(all_dims(view), dim), i * view.stride(dim));
+    } else {
+      view.run_by(RunBy::kUnbind);
+    }
+  }
+  if (view.size(dim) == 0) {
+    view.drop_shards(dim);
   }
   return view.take();
 }
@@ -234,8 +290,45 @@ ViewLayout unfold_view(
   return view.take();
 }
 
+// A diagonal through rows, or columns, that one mesh dim shards in runs: every
+// coordinate has those of its elements that lie in its run.
+//   [8, 8] S(0) over 2, offset 2 -> [6] RS(0,[4,2])
+struct DiagonalSplit {
+  int64_t mesh_dim;
+  bool of_rows;
+  Dims lengths;
+  Dims begins;  // of the runs
+};
+
+std::optional<DiagonalSplit> diagonal_split(
+    const ViewMaker& view, int64_t a, int64_t b, int64_t offset,
+    int64_t length) {
+  const Dims rows = view.cuts(a);
+  const Dims columns = view.cuts(b);
+  if (rows.size() + columns.size() != 1) {
+    return std::nullopt;
+  }
+  const bool of_rows = columns.empty();
+  DiagonalSplit split{of_rows ? rows[0] : columns[0], of_rows, {}, {}};
+  const Placement& p = view.placements()[at(split.mesh_dim)];
+  if (!p.is_contiguous()) {
+    return std::nullopt;
+  }
+  // The first row, or column, of the diagonal.
+  const int64_t first = std::max<int64_t>(of_rows ? -offset : offset, 0);
+  for (int64_t r = 0; r < view.mesh().size(split.mesh_dim); ++r) {
+    const Runs runs = cut_runs(
+        p, view.size(of_rows ? a : b), view.mesh().size(split.mesh_dim), r);
+    const Run run = runs.empty() ? Run{0, 0} : runs[0];
+    split.begins.push_back(run.begin);
+    split.lengths.push_back(std::max<int64_t>(
+        0, std::min(run.end, first + length) - std::max(run.begin, first)));
+  }
+  return split;
+}
+
 ViewLayout diagonal_view(
-    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+    const RuleCall& call, const MeshShape& mesh, const Coordinate* coordinate) {
   ViewMaker view(call, mesh);
   const int64_t a = worked_dim(view, "dim1"), b = worked_dim(view, "dim2");
   TORCH_CHECK(
@@ -256,8 +349,23 @@ ViewLayout diagonal_view(
   strides.push_back(view.stride(a) + view.stride(b));
   const int64_t first =
       offset < 0 ? -offset * view.stride(a) : offset * view.stride(b);
+  const auto split = diagonal_split(view, a, b, offset, length);
+  if (split) {
+    to[at(a)] = to[at(b)] = 0;  // replaced below
+  }
+  Placements placements = view.mapped(to);
+  if (split) {
+    const auto last = static_cast<int64_t>(shape.size()) - 1;
+    placements[at(split->mesh_dim)] = shard_of_lengths(last, split->lengths);
+    if (coordinate != nullptr) {
+      const int64_t begin =
+          split->begins[at((*coordinate)[at(split->mesh_dim)])];
+      view.local_argument(
+          "offset", split->of_rows ? offset + begin : offset - begin);
+    }
+  }
   view.add(
-      std::move(shape), std::move(strides), view.mapped(to),
+      std::move(shape), std::move(strides), std::move(placements),
       length > 0 ? first : 0);
   return view.take();
 }

@@ -61,6 +61,8 @@ class ViewMaker {
   void add(
       std::vector<int64_t> shape, std::vector<int64_t> strides,
       Placements placements, int64_t offset = 0);
+  /// Says how a rank shows its part.
+  void run_by(detail::RunBy kernel) { layout_.local = kernel; }
   /// Gives the local call another argument.
   void local_argument(std::string_view name, c10::IValue value);
   /// Gives the local call the shape of the first result's shard.

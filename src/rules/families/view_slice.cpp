@@ -169,16 +169,24 @@ bool is_one_length(const std::vector<int64_t>& lengths) {
          (lengths.back() > 0 || lengths.size() == 1);
 }
 
+// Tells whether split() by some length makes the pieces of every coordinate.
+bool is_one_length_everywhere(
+    const RangeSplit& split, const std::vector<int64_t>& lengths) {
+  for (int64_t r = 0; r < split.parts(); ++r) {
+    if (!is_one_length(local_lengths(split, lengths, r))) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // The placements of the pieces of a dim whose only cut stays, or nothing.
 std::optional<std::vector<Placement>> split_pieces(
     const RuleCall& call, const RangeSplit& split,
     const std::vector<int64_t>& lengths) {
-  if (!call.has_argument("split_sizes")) {
-    for (int64_t r = 0; r < split.parts(); ++r) {
-      if (!is_one_length(local_lengths(split, lengths, r))) {
-        return std::nullopt;
-      }
-    }
+  if (is_copy(call) && !call.has_argument("split_sizes") &&
+      !is_one_length_everywhere(split, lengths)) {
+    return std::nullopt;
   }
   std::vector<Placement> pieces;
   int64_t begin = 0;
@@ -254,9 +262,13 @@ ViewLayout split_view(
           local_lengths(split, lengths, (*coordinate)[m]);
       if (call.has_argument("split_sizes")) {
         view.local_argument("split_sizes", local);
-      } else {
+      } else if (is_one_length_everywhere(split, lengths)) {
         view.local_argument("split_size", local[0]);
       }
+    }
+    if (pieces && !call.has_argument("split_sizes") &&
+        !is_one_length_everywhere(split, lengths)) {
+      view.run_by(RunBy::kSplit);
     }
   }
   if (!pieces) {

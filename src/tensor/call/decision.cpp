@@ -216,10 +216,15 @@ class Decider {
     decision_->viewed_width = static_cast<int64_t>(
         c10::elementSize(rule_operands.call().self().dtype));
     decision_->local_arguments = layout.local_arguments;
-    if (mesh_.coordinate() && rule.local != RunBy::kOperator) {
+    const bool has_kernel =
+        rule.local != RunBy::kOperator || layout.local != RunBy::kOperator;
+    if (mesh_.coordinate() && has_kernel) {
       Layout shown(
           rule_operands.call().self().shape.vec(), mesh_shape(), self.target);
-      decision_->kernel = local_view_kernel(rule, shown, *mesh_.coordinate());
+      decision_->kernel =
+          layout.local != RunBy::kOperator
+              ? local_kernel(layout.local)
+              : local_view_kernel(rule, shown, *mesh_.coordinate());
       decision_->layouts.push_back(std::move(shown));
     }
     for (size_t o = 0; o < return_count(); ++o) {

@@ -28,8 +28,7 @@ struct LocalKernelCall;
 /// Runs a rank's part of a call, as local_kernel.h says: takes the arguments
 /// off the stack and leaves the results.
 using LocalKernel = void (*)(const LocalKernelCall&);
-inline constexpr size_t kRunByCount =
-    static_cast<size_t>(RunBy::kScaledProduct) + 1;
+inline constexpr size_t kRunByCount = static_cast<size_t>(RunBy::kUnbind) + 1;
 
 /// Where an operator takes its input and its parameter.
 struct ParameterRoles {

@@ -111,6 +111,31 @@ void DecomposedCall::announce(const Move& move) const {
   count_gathers(call_, {move});
 }
 
+void DecomposedCall::announce_exchange(
+    std::string_view argument, const SpecPtr& spec, int64_t m,
+    const std::function<int64_t(const std::vector<int64_t>&)>& bytes) const {
+  if (!is_watched()) {
+    return;
+  }
+  const std::vector<std::string>& names = mesh_.mesh_shape().names();
+  Exchange exchange{
+      .text =
+          "all_to_all " +
+          (names.empty() ? std::to_string(m) : names[static_cast<size_t>(m)]) +
+          ": rows of neighbours"};
+  std::vector<int64_t> coordinate(static_cast<size_t>(mesh_.ndim()), 0);
+  for (int64_t c = 0; c < mesh_.size(m); ++c) {
+    coordinate[static_cast<size_t>(m)] = c;
+    exchange.bytes = std::max(exchange.bytes, bytes(coordinate));
+  }
+  if (mesh_.coordinate()) {
+    exchange.bytes_here = bytes(*mesh_.coordinate());
+  }
+  announce(
+      {number(argument), spec, spec->placements(), false, false,
+       std::move(exchange)});
+}
+
 bool DecomposedCall::is_watched() const {
   return CallObserver::current() != nullptr || is_strict();
 }

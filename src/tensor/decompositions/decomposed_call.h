@@ -7,6 +7,7 @@
 // values are undefined tensors, and results have specs only.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -73,6 +74,12 @@ class DecomposedCall {
         computes_ ? part() : at::Tensor());
   }
 
+  /// Brings this rank's shard of a value on the way from one layout to another.
+  at::Tensor move_part(
+      const SpecPtr& from, const SpecPtr& to, const at::Tensor& shard) {
+    return move({0, from, to->placements()}, shard);
+  }
+
   /// Wraps local(), this rank's shard of a result, in the order of dims of the
   /// spec.
   template <class F>
@@ -83,6 +90,12 @@ class DecomposedCall {
 
   /// Says what is about to move, so that a StrictMode can forbid it.
   void announce(const Move& move) const;
+  /// The same of rows of an argument that ranks along mesh dim `m` are about to
+  /// exchange: bytes(coordinate) is what the rank there sends or receives,
+  /// whichever is more.
+  void announce_exchange(
+      std::string_view argument, const SpecPtr& spec, int64_t m,
+      const std::function<int64_t(const std::vector<int64_t>&)>& bytes) const;
   /// Tells whether anybody asks what moves: an explanation, or a StrictMode.
   bool is_watched() const;
 

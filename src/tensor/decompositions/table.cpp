@@ -20,6 +20,10 @@ void add_comparison_decompositions(OpRegistry& ops);
 void add_topk_decompositions(OpRegistry& ops);
 void add_concat_decompositions(OpRegistry& ops);
 void add_convolution_decompositions(OpRegistry& ops);
+void add_shift_decompositions(OpRegistry& ops);
+void add_transform_decompositions(OpRegistry& ops);
+void add_attention_decompositions(OpRegistry& ops);
+void add_picked_decompositions(OpRegistry& ops);
 
 void add_decompositions(OpRegistry& ops) {
   add_softmax_decompositions(ops);
@@ -37,6 +41,10 @@ void add_decompositions(OpRegistry& ops) {
   add_topk_decompositions(ops);
   add_concat_decompositions(ops);
   add_convolution_decompositions(ops);
+  add_shift_decompositions(ops);
+  add_transform_decompositions(ops);
+  add_attention_decompositions(ops);
+  add_picked_decompositions(ops);
 }
 
 bool shards_named_dim(const RuleCall& call) {

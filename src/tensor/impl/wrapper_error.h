@@ -11,7 +11,7 @@ inline const std::string& data_pointer_error() {
       "part; use tessera::to_local(t) for this rank's part or "
       "tessera::full_tensor(t) for the whole, tessera::print(t) or "
       "tessera::to_string(t) to print it, tessera::checkpoint::save to save "
-      "it");
+      "it (in Python tessera.checkpoint.save)");
   return *text;
 }
 

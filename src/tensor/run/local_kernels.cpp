@@ -145,6 +145,11 @@ void add_local_kernels(OpRegistry& ops) {
   add(RunBy::kConvolution, local_convolution);
   add(RunBy::kSqueeze, local_squeeze);
   add(RunBy::kScaledProduct, scaled_product_kernel);
+  add(RunBy::kSelect, local_select);
+  add(RunBy::kSplit, local_split);
+  add(RunBy::kTriangle, local_triangle);
+  add(RunBy::kTrace, local_trace);
+  add(RunBy::kUnbind, local_unbind);
 }
 
 }  // namespace tessera::detail::inline tensor_layer

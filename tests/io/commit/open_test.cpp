@@ -11,15 +11,6 @@
 namespace tessera::io_test {
 namespace {
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const io::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(OpenCheckpointTest, SaysWhatIsMissing) {
   const TemporaryFolder folder;
   EXPECT_NE(

@@ -22,23 +22,6 @@ using io::Format;
 const std::vector<Format> kFormats = {
     Format::kTessera, Format::kDcp, Format::kSafetensors};
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const io::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-std::set<std::string> names_in(const std::string& folder) {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    names.insert(entry.path().filename().string());
-  }
-  return names;
-}
-
 TEST(SaveTest, FourRanksSaveWhatIsReadBackInEveryFormat) {
   for (const Format format : kFormats) {
     const TemporaryFolder folder;

@@ -66,9 +66,9 @@ class FaultyFileSystem : public io::FileSystem {
   int64_t read_at(
       int file, void* bytes, size_t size, uint64_t offset) override {
     const Fault fault = next("read", "");
-    return fault.error < 0 ? fault.error
-                           : files_.read_at(
-                                 file, bytes, fault.shortened(size), offset);
+    return fault.error < 0
+               ? fault.error
+               : files_.read_at(file, bytes, fault.shortened(size), offset);
   }
   int64_t write_at(
       int file, const void* bytes, size_t size, uint64_t offset) override {
@@ -77,9 +77,9 @@ class FaultyFileSystem : public io::FileSystem {
       files_.write_at(file, bytes, size / 2, offset);
       ::raise(SIGKILL);
     }
-    return fault.error < 0 ? fault.error
-                           : files_.write_at(
-                                 file, bytes, fault.shortened(size), offset);
+    return fault.error < 0
+               ? fault.error
+               : files_.write_at(file, bytes, fault.shortened(size), offset);
   }
   int sync(int file) override {
     const Fault fault = next("sync", "");
@@ -111,6 +111,7 @@ class FaultyFileSystem : public io::FileSystem {
     const Fault fault = next("list", "");
     return fault.error < 0 ? fault.error : files_.list(folder, names);
   }
+  int unlock(int file) override { return files_.unlock(file); }
   int lock(int file) override {
     const Fault fault = next("lock", "");
     return fault.error < 0 ? fault.error : files_.lock(file);

@@ -13,18 +13,10 @@
 namespace tessera::detail {
 namespace {
 
+using io_test::message_of;
 using io_test::read_bytes;
 using io_test::TemporaryFolder;
 using io_test::write_bytes;
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const io::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::string problem_of(const std::string& json, uint64_t data_bytes) {
   return message_of(

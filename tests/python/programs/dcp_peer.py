@@ -1,5 +1,5 @@
 """One process of a torch.distributed job that saves DTensors by PyTorch's DCP, and then
-loads what this library wrote.
+loads what this library wrote; tessera.checkpoint runs inside of it too.
 
   dcp_peer.py RANK SIZE STORE-FILE
 
@@ -14,6 +14,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import states  # noqa: E402
+import tessera  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
@@ -33,7 +34,9 @@ def layouts():
     """Meshes and placements; those that cut a dim that a tensor lacks become R."""
     line = init_device_mesh("cpu", (size,))
     known = [(line, [Shard(0)]), (line, [Shard(1)]), (line, [Replicate()])]
-    if size == 4:
+    if size == 2:
+        known.append((init_device_mesh("cpu", (1, 2)), [Shard(1), Shard(0)]))
+    else:
         square = init_device_mesh("cpu", (2, 2))
         known += [(square, [Shard(0), Shard(1)]), (square, [Shard(0), Shard(0)]),
                   (square, [Replicate(), Shard(0)]), (square, [Shard(1), Replicate()])]
@@ -54,6 +57,10 @@ def dtensor(tensor, layout):
     local = tensor[slices(tensor, mesh, placements)].clone()
     return DTensor.from_local(local, mesh, placements, run_check=False,
                               shape=tensor.shape, stride=tensor.stride())
+
+
+def zeros(place, state):
+    return states.map_tensors(lambda t: place(torch.zeros_like(t)), state)
 
 
 class InTurn:
@@ -98,17 +105,38 @@ def check_local(name, got, want):
         name, got.device_mesh, got.placements)
 
 
+def use_ours(known):
+    """tessera.checkpoint inside this job, on the memory of DTensors."""
+    path = folder / "within"
+    mine = states.map_tensors(
+        tessera.from_torch, states.map_tensors(InTurn(known, 1), states.tensors()))
+    tessera.checkpoint.save({"all": mine, "values": states.values()}, path)
+    for there in (path, folder / "python"):
+        theirs = zeros(InTurn(known, 2), states.tensors())
+        state = {"all": states.map_tensors(tessera.from_torch, theirs)}
+        tessera.checkpoint.load(state, there, only="all.*")
+        states.for_each_pair(check_local, "", theirs, states.tensors())
+    try:
+        tessera.checkpoint.save({"all": object() if rank == 1 else mine},
+                                folder / "none")
+    except TypeError as error:
+        assert "on rank 1: checkpoint: 'all' is of" in str(error), str(error)
+    else:
+        raise AssertionError("the object was saved")
+
+
 def check_bits(name, got, want):
     assert states.bits(got) == states.bits(want), name
 
 
 def save():
     known = layouts()
-    net, optimizer = training(known[3 if size == 4 else 0])
+    net, optimizer = training(known[3])
     trained = state_of(net, optimizer)
     state = {"app": trained, "all": states.map_tensors(InTurn(known), states.tensors()),
              "values": states.values()}
     dcp.save(state, checkpoint_id=str(folder / "python"))
+    use_ours(known)
     expected = whole(trained)
     if rank == 0:
         torch.save(expected, folder / "expected.tmp")
@@ -123,8 +151,7 @@ def load(path, expected, start):
         for parameter in net.parameters():
             parameter.zero_()
     state = {"app": state_of(net, optimizer),
-             "all": states.map_tensors(
-                 lambda t: InTurn(known, start)(torch.zeros_like(t)), states.tensors()),
+             "all": zeros(InTurn(known, start), states.tensors()),
              "values": states.map_values(lambda v: None, states.values())}
     dcp.load(state, checkpoint_id=str(path))
     set_optimizer_state_dict(net, optimizer, state["app"]["optimizer"])
@@ -138,8 +165,7 @@ def load(path, expected, start):
 def load_safetensors(path, start):
     """The reader that PyTorch has for files of Hugging Face."""
     tensors = states.safe_tensors()
-    state = states.map_tensors(
-        lambda t: InTurn(layouts(), start)(torch.zeros_like(t)), tensors)
+    state = zeros(InTurn(layouts(), start), tensors)
     dcp.load(state, storage_reader=dcp.HuggingFaceStorageReader(str(path)))
     states.for_each_pair(check_local, "", state, tensors)
 

@@ -102,12 +102,12 @@ TEST(StrictMode, ForbidsFallbacksWhereAsked) {
 TEST(StrictMode, ForbidsThatAStaleViewIsGatheredAgain) {
   run_ranks(2, [&] {
     auto a = distribute_tensor(counting({4, 4}), mesh_of({2}), {Shard(0)});
-    const auto view = a.select(0, 1);
+    const auto view = a.unfold(0, 2, 1);
     const StrictMode strict;
-    EXPECT_TRUE(same(view + 1, counting({4, 4}).select(0, 1) + 1));
+    EXPECT_TRUE(same(view + 1, counting({4, 4}).unfold(0, 2, 1) + 1));
     a.add_(1);
     EXPECT_ERROR("StrictMode forbids implied communication", view + 1);
-    EXPECT_TRUE(same(full_tensor(view), counting({4, 4}).select(0, 1) + 1));
+    EXPECT_TRUE(same(full_tensor(view), counting({4, 4}).unfold(0, 2, 1) + 1));
   });
 }
 

@@ -66,7 +66,7 @@ TEST(CommLogCauses, NamesTheFunctionThatWasCalled) {
               {.run_check = true});
         }),
         "from_local");
-    const auto view = a.select(0, 1);  // of a copy: dim 0 is cut
+    const auto view = a.unfold(0, 2, 1);  // of a copy: dim 0 is cut
     a.add_(1);
     EXPECT_EQ(causes_in([&] { return to_local(view); }), "to_local");
   });

@@ -85,7 +85,8 @@ inline void expect_model(
     const at::Tensor want = model(plain);
     want.backward();
     Tensors cut = cut_tensors(pieces, mesh);
-    const StrictMode strict({.communication = false, .fallbacks = true});
+    const StrictMode strict(
+        {.communication = false, .fallbacks = true, .gathers = true});
     at::Tensor got;
     {
       const CommLog log;

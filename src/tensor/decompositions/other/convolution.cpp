@@ -1,8 +1,6 @@
 // Convolution over a cut spatial dim: ranks send each other the rows that their
 // windows read beyond their own, and convolve what they have. The gradient of
 // those rows travels back and is added where they are held.
-#include <algorithm>
-
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/zeros.h>
@@ -111,7 +109,7 @@ struct ShardedConvolution {
 
   // Bytes of the rows that the rank at a coordinate of the mesh sends or
   // receives, whichever is more.
-  int64_t bytes_at(std::vector<int64_t> coordinate) const {
+  int64_t bytes_at(const std::vector<int64_t>& coordinate) const {
     std::vector<int64_t> shape = input->layout().local_shape(coordinate);
     shape[static_cast<size_t>(dim)] = 1;
     return halo_at(coordinate[static_cast<size_t>(mesh_dim)]).rows_moved() *
@@ -123,27 +121,11 @@ struct ShardedConvolution {
   void announce(
       const DecomposedCall& decomposed, const char* argument,
       int64_t times) const {
-    if (!decomposed.is_watched() || times == 0) {
-      return;
+    if (times > 0) {
+      decomposed.announce_exchange(
+          argument, input, mesh_dim,
+          [&](const std::vector<int64_t>& at) { return times * bytes_at(at); });
     }
-    const DeviceMesh& mesh = decomposed.mesh();
-    const std::vector<std::string>& names = mesh.mesh_shape().names();
-    Exchange exchange{
-        .text = "all_to_all " +
-                (names.empty() ? std::to_string(mesh_dim)
-                               : names[static_cast<size_t>(mesh_dim)]) +
-                ": rows of neighbours"};
-    std::vector<int64_t> coordinate(static_cast<size_t>(mesh.ndim()), 0);
-    for (int64_t c = 0; c < mesh.size(mesh_dim); ++c) {
-      coordinate[static_cast<size_t>(mesh_dim)] = c;
-      exchange.bytes = std::max(exchange.bytes, times * bytes_at(coordinate));
-    }
-    if (mesh.coordinate()) {
-      exchange.bytes_here = times * bytes_at(*mesh.coordinate());
-    }
-    decomposed.announce(
-        {decomposed.number(argument), input, input->placements(), false, false,
-         std::move(exchange)});
   }
 
   Communicator group(const DecomposedCall& decomposed) const {

@@ -10,13 +10,14 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
+#include <checkpoint/calls/async_saves.h>
+#include <checkpoint/calls/save.h>
 #include <checkpoint/dtype.h>
 #include <checkpoint/entries.h>
 #include <checkpoint/errors.h>
 #include <checkpoint/held_boxes.h>
 #include <checkpoint/leaves.h>
 #include <checkpoint/name_globs.h>
-#include <checkpoint/save.h>
 #include <checkpoint/tensor_memory.h>
 #include <io/open_checkpoint.h>
 #include <tensor/impl/sharded_impl.h>
@@ -260,8 +261,10 @@ using namespace detail::checkpoint_layer;
 
 void load(
     StateDict& state, const std::string& path, const LoadOptions& options) {
-  const Communicator group = init().communicator();
+  const World world = init();
+  const Communicator group = world.communicator();
   const std::string call = "checkpoint::load(\"" + path + "\")";
+  finish_async_save(call, world);
   const c10::InferenceMode no_inference(false);
   const at::NoGradGuard no_grad;
 
