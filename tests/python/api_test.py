@@ -231,6 +231,77 @@ def test_random_numbers_do_not_depend_on_the_mesh():
         assert all(torch.equal(g, w) for g, w in zip(got, want))
 
 
+class Initialised(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(9, 6, padding_idx=2)
+        self.attention = torch.nn.MultiheadAttention(6, 2)
+        self.cell = torch.nn.LSTM(6, 4)
+        self.norm = torch.nn.BatchNorm1d(6)
+        self.head = torch.nn.Linear(6, 9, bias=False)
+        self.head.weight = self.tokens.weight
+        self.scale = torch.nn.Parameter(torch.randn(6, 5) * 0.1)
+        self.square = torch.nn.Parameter(torch.empty(6, 4, dtype=torch.bfloat16))
+        torch.nn.init.sparse_(self.scale, sparsity=0.3)
+        torch.nn.init.orthogonal_(self.attention.out_proj.weight)
+        torch.nn.init.kaiming_normal_(self.square)
+        with torch.no_grad():
+            self.square[1:3] *= 2
+        self.register_buffer("mask", torch.full((5, 5), float("-inf")).triu(1))
+        self.register_buffer("angles", torch.outer(torch.arange(4.0), 10.0 ** -torch.arange(3)))
+        self.to(torch.float64)
+
+
+def test_deferred_init():
+    def body(mesh, places):
+        nets = []
+        for guard in (tessera.DeferredInit, tessera.ReplicatedRandom):
+            tessera.manual_seed(3)
+            with guard():
+                nets.append(Initialised())
+        later, want = nets
+        state = list(later.state_dict(keep_vars=True).items())
+        assert all(tessera.is_deferred(t) for _, t in state)
+        with pytest.raises(ValueError, match="DeferredInit.*materialize"):
+            later.head(torch.ones(2, 6, dtype=torch.float64))
+        with tessera.CommLog() as log:
+            for _, t in state:
+                if not tessera.is_dtensor(t):
+                    cut = [p if not p.is_shard() or p.dim < t.dim() else tessera.Replicate()
+                           for p in tessera.parse_placements(places)]
+                    tessera.make_dtensor_(t, mesh, cut)
+        assert log.count == 0
+        assert later.head.weight is later.tokens.weight
+        for name, t in state:
+            assert torch.equal(tessera.full_tensor(t), want.state_dict()[name]), name
+        return True
+
+    assert all(on_mesh(lambda m: body(m, "S(0)"), (3,)))
+    assert all(on_mesh(lambda m: body(m, "S(1) S(0)"), (2, 2), ("a", "b")))
+
+
+def test_materialize_makes_a_plain_module():
+    tessera.manual_seed(3)
+    with tessera.DeferredInit():
+        net = Initialised()
+        assert torch.tensor(2.5).item() == 2.5  # a number that is known
+        kept = torch.tensor([1.0, 2.0])
+        assert kept.device.type == "cpu" and not kept.is_meta
+        with pytest.raises(NotImplementedError, match="DeferredInit: .*needs values"):
+            kept.sum().item()
+    assert tessera.is_deferred(kept)
+    tessera.materialize(kept)
+    assert kept.tolist() == [1, 2]
+    tessera.materialize(net)
+    tessera.manual_seed(3)
+    with tessera.ReplicatedRandom():
+        want = Initialised()
+    for name, t in net.state_dict().items():
+        assert torch.equal(t, want.state_dict()[name]), name
+    net.head(torch.ones(2, 6, dtype=torch.float64)).sum().backward()
+    assert net.head.weight.grad.device.type == "cpu"
+
+
 def test_strict_mode_and_implicit_replication():
     def body(mesh):
         a = tessera.ones([4, 4], mesh, "S(0)")

@@ -4,11 +4,14 @@
 #include <string_view>
 #include <utility>
 
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <tensor/call/op_call.h>
+#include <tensor/deferred/memory_now.h>
 #include <tensor/deferred/recorded_run.h>
 #include <tensor/deferred/replay.h>
+#include <tensor/impl/sharded_impl.h>
 #include <tensor/state/dispatch_keys.h>
 #include <tensor/state/thread_state.h>
 #include <tessera/layout/notation.h>
@@ -76,9 +79,16 @@ bool can_be_deferred(const OpCall& call) {
   return true;
 }
 
+// The last of the calls of which Python's torch.tensor() is made, which writes
+// the memory of a plain tensor before.
+bool makes_constant(const OpCall& call) {
+  return call.op().operator_name().name == "aten::lift_fresh" &&
+         !is_sharded(call.argument(0).toTensor());
+}
+
 // Under a guard.
 bool concerns_deferral(const OpCall& call) {
-  if (has_deferred(call)) {
+  if (has_deferred(call) || makes_constant(call)) {
     return true;
   }
   const bool is_factory =
@@ -108,8 +118,9 @@ c10::Device intended_device(const OpCall& call) {
 // Operators that LibTorch makes of empty() and of operators that fill it.
 bool is_filler(const OperatorHandle& op) {
   static const std::set<std::string_view> names{
-      "aten::rand", "aten::randn", "aten::randint",      "aten::zeros",
-      "aten::ones", "aten::full",  "aten::scalar_tensor"};
+      "aten::rand",     "aten::randn",  "aten::randint",
+      "aten::randperm", "aten::normal", "aten::zeros",
+      "aten::ones",     "aten::full",   "aten::scalar_tensor"};
   const std::string& name = op.operator_name().name;
   const bool by_name = names.contains(name) || name.ends_with("_like") ||
                        name.starts_with("aten::new_");
@@ -158,10 +169,41 @@ bool is_known_number(const OpCall& call) {
   }
   const at::Tensor t = call.argument(0).toTensor();
   const DeferredStorage* storage = deferred_storage(t);
-  return storage != nullptr && storage->version->call->op &&
-         t.nbytes() == t.storage().nbytes() &&
-         is_overwrite(*storage->version->call) &&
-         is_fill(*storage->version->call);
+  if (storage == nullptr || t.nbytes() != t.storage().nbytes()) {
+    return false;
+  }
+  const RecordedCall& made = *storage->version->call;
+  const bool is_constant = !made.results.empty() && made.tensors.size() == 1 &&
+                           made.tensors[0].version == nullptr;
+  return made.op && (is_constant || (is_overwrite(made) && is_fill(made)));
+}
+
+// Records a copy of a plain tensor.
+void record_constant(const OpCall& call) {
+  const at::Tensor t = call.argument(0).toTensor();
+  if (deferred_storage(t) != nullptr) {
+    return call.finish(t);
+  }
+  auto recorded = std::make_shared<RecordedCall>();
+  recorded->op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
+  recorded->arguments = {t, c10::IValue()};
+  recorded->tensors.emplace_back();
+  recorded->tensors[0].writes = t.is_inference() ? -1 : t._version();
+  const at::Tensor made = [&] {
+    const MemoryNow memory;
+    return at::empty_strided(
+        t.sizes(), t.strides(), t.options().device(c10::kMeta));
+  }();
+  const uint64_t storage = next_sequence();
+  recorded->sequence = next_sequence();
+  recorded->results.push_back({0, 0, storage, Geometry(made)});
+  recorded->device = t.device();
+  defer(
+      made,
+      std::make_shared<StorageVersion>(storage, std::move(recorded), nullptr),
+      t.device());
+  call.finish(made);
 }
 
 void record_empty(const OpCall& call) {
@@ -194,6 +236,8 @@ void record(const OperatorHandle& op, Stack* stack) {
   const OpCall call(op, stack);
   if (op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
     op.callBoxedForDispatchKey(DispatchKey::CompositeImplicitAutograd, *stack);
+  } else if (makes_constant(call)) {
+    record_constant(call);
   } else if (is_empty(op)) {
     record_empty(call);
   } else if (is_known_number(call)) {

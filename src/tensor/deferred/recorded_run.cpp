@@ -1,5 +1,6 @@
 #include <tensor/deferred/recorded_run.h>
 
+#include <string>
 #include <utility>
 
 #include <ATen/core/enum_tag.h>
@@ -49,6 +50,11 @@ class Recording {
   }
 
   void run() {
+    // Python has kernels for Meta that say so otherwise, or guess a shape.
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !call_.op().hasTag(at::Tag::data_dependent_output) &&
+            !call_.op().hasTag(at::Tag::dynamic_output_shape),
+        needs_values());
     const std::vector<int64_t> sizes = storage_sizes();
     if (!run_on_meta()) {
       return call_.op().callBoxedForDispatchKey(
@@ -148,7 +154,7 @@ class Recording {
         call_.stack()->end() - static_cast<std::ptrdiff_t>(call_.size());
     const Stack before(arguments, call_.stack()->end());
     const size_t begin = call_.stack()->size() - call_.size();
-    const AddressesAllowed addresses(deferred_);
+    const OnMeta on_meta(deferred_);
     const NotedDraws draws;
     const c10::impl::ExcludeDispatchKeyGuard off(kUseKey);
     try {
@@ -173,13 +179,16 @@ class Recording {
           draws.offsets().empty() &&
               call_.op().hasKernelForDispatchKey(
                   DispatchKey::CompositeExplicitAutograd),
-          "DeferredInit: ", full_name(call_.op().operator_name()),
-          " needs values, which a deferred tensor has not yet, or has no "
-          "kernel "
-          "for tensors without; call it after materialize(), or before the "
-          "guard");
+          needs_values());
       return false;
     }
+  }
+
+  std::string needs_values() const {
+    return "DeferredInit: " + full_name(call_.op().operator_name()) +
+           " needs values, which a deferred tensor has not yet, or has no "
+           "kernel for tensors without; call it after materialize(), or before "
+           "the guard";
   }
 
   // A method whose result is its first argument, unchanged in shape.
@@ -206,7 +215,19 @@ class Recording {
     }
   }
 
+  // What draws otherwise than through the operators that we know would draw
+  // other numbers when it is run.
+  void check_draws() const {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !call_.op().hasTag(at::Tag::nondeterministic_seeded) ||
+            !recorded_->offsets.empty(),
+        "DeferredInit: ", recorded_->name(),
+        " draws numbers by itself; call it after materialize(), or before the "
+        "guard");
+  }
+
   void finish(bool writes) {
+    check_draws();
     recorded_->sequence = next_sequence();
     for (size_t i = 0; i < made_.size(); ++i) {
       defer(

@@ -27,6 +27,7 @@ class GivenDraws {
   ~GivenDraws() { ThreadState::here().draws = outer_; }
   GivenDraws(const GivenDraws&) = delete;
   GivenDraws& operator=(const GivenDraws&) = delete;
+  bool are_used() const { return draws_.next == draws_.offsets.size(); }
 
  private:
   Draws draws_;
@@ -181,6 +182,9 @@ torch::jit::Stack run_recorded(
   }
   const GivenDraws draws(call.offsets);
   call.op->callBoxed(&stack);
+  TORCH_INTERNAL_ASSERT(
+      draws.are_used(), call.name(),
+      ": draws less often than when it was recorded");
   return stack;
 }
 

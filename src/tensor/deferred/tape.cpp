@@ -31,6 +31,21 @@ void forbid_addresses(const at::Tensor& t) {
           "at::from_blob(...).clone()");
 }
 
+struct DeviceOf : c10::TensorImpl {
+  static std::optional<c10::Device> c10::TensorImpl::*member() {
+    return &DeviceOf::device_opt_;
+  }
+};
+
+// What a tensor, and its storage, say of themselves.
+void say_device(const at::Tensor& t, const c10::Device& device) {
+  t.unsafeGetTensorImpl()->*DeviceOf::member() = device;
+  t.storage()
+      .unsafeGetStorageImpl()
+      ->_mutable_data_ptr_no_checks()
+      .unsafe_set_device(device);
+}
+
 }  // namespace
 
 Geometry::Geometry(const at::Tensor& t)
@@ -71,7 +86,9 @@ std::string RecordedCall::name() const {
 }
 
 DeferredStorage* deferred_storage(const at::Tensor& t) {
-  if (!t.defined() || !t.is_meta() || !t.has_storage()) {
+  if (!t.defined() ||
+      !t.key_set().has_backend(c10::BackendComponent::MetaBit) ||
+      !t.has_storage()) {
     return nullptr;
   }
   const at::DataPtr& data =
@@ -98,6 +115,7 @@ void defer(const at::Tensor& t, VersionPtr version, c10::Device device) {
 
 void mark_deferred(const at::Tensor& t) {
   add_key(t, kUseKey);
+  say_device(t, deferred_storage(t)->device);
 }
 
 uint64_t next_sequence() {
@@ -105,16 +123,19 @@ uint64_t next_sequence() {
   return ++last;
 }
 
-AddressesAllowed::AddressesAllowed(std::vector<at::Tensor> tensors)
-    : tensors_(std::move(tensors)) {
+OnMeta::OnMeta(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
   for (const at::Tensor& t : tensors_) {
+    say_device(t, c10::kMeta);
     t.storage().unsafeGetStorageImpl()->clear_data_ptr_access_error_msg_();
   }
 }
 
-AddressesAllowed::~AddressesAllowed() {
+OnMeta::~OnMeta() {
   for (const at::Tensor& t : tensors_) {
-    forbid_addresses(t);
+    if (deferred_storage(t) != nullptr) {
+      forbid_addresses(t);
+      say_device(t, deferred_storage(t)->device);
+    }
   }
 }
 

@@ -14,6 +14,10 @@
 // chains form no circle, and a version that somebody refers to stays what it
 // was: values of another tensor are those at the time of the call.
 //
+// They say that they are on the device that was asked for: programs that ask
+// is_meta() skip their initialisers, and that must not happen here. Only while
+// LibTorch runs a call for its shapes they say what they are.
+//
 // What calls need to draw is taken from the rank's counters when they are
 // recorded, and given to them again when they run: see state/draws.h.
 #pragma once
@@ -126,14 +130,15 @@ void mark_deferred(const at::Tensor& t);
 /// Returns a number that no storage or call had before.
 uint64_t next_sequence();
 
-/// While it lives, LibTorch may ask for the memory of these tensors' storages,
-/// which it does to compare addresses.
-class AddressesAllowed {
+/// While it lives, these deferred tensors say that they are on Meta, and
+/// LibTorch may ask for the memory of their storages, which it does to compare
+/// addresses.
+class OnMeta {
  public:
-  explicit AddressesAllowed(std::vector<at::Tensor> tensors);
-  ~AddressesAllowed();
-  AddressesAllowed(const AddressesAllowed&) = delete;
-  AddressesAllowed& operator=(const AddressesAllowed&) = delete;
+  explicit OnMeta(std::vector<at::Tensor> tensors);
+  ~OnMeta();
+  OnMeta(const OnMeta&) = delete;
+  OnMeta& operator=(const OnMeta&) = delete;
 
  private:
   std::vector<at::Tensor> tensors_;
