@@ -38,7 +38,7 @@ FOLDERS = {
     "modules": ["."],
     "parallel": [".", "styles"],
     "sharded_tensor": ["spec", "format", "tensor", "module", "ops"],
-    "checkpoint": [".", "state"],
+    "checkpoint": ["write", ".", "state", "calls"],
 }
 # The folder of public headers without a source of their name, or whose types are
 # used below the source that defines their functions.
@@ -49,6 +49,8 @@ PUBLIC = {
     "tensor": {"xla.h": "impl", "machine_model.h": "move", "dtensor.h": "autograd",
                "operators.h": "inspect", "visualize_sharding.h": "inspect"},
     "modules": {"module_call.h": "."},
+    "checkpoint": {"checkpoint.h": "write", "state_dict.h": "write",
+                   "file_error.h": "write"},
     "sharded_tensor": {"errors.h": "spec", "ops.h": "ops", "shard_module.h": "module",
                        "sharded_module.h": "module", "call_plan.h": "module"},
 }

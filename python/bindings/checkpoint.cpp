@@ -267,6 +267,39 @@ std::string save_step(
   return checkpoint::save_step(dict, to, number, kept, options);
 }
 
+checkpoint::Handle save_async(
+    const py::object& state, const py::object& path, const py::object& format,
+    const py::object& overwrite) {
+  std::string to;
+  checkpoint::SaveOptions options;
+  const StateDict dict = build("checkpoint::save_async", [&] {
+    to = path_from(path);
+    options = save_options(format, overwrite);
+    return state_from(state);
+  });
+  const py::gil_scoped_release unlock;
+  return checkpoint::save_async(dict, to, options);
+}
+
+checkpoint::Handle save_step_async(
+    const py::object& state, const py::object& folder, const py::object& step,
+    const py::object& keep, const py::object& format,
+    const py::object& overwrite) {
+  std::string to;
+  int64_t number = 0;
+  int64_t kept = 0;
+  checkpoint::SaveOptions options;
+  const StateDict dict = build("checkpoint::save_step_async", [&] {
+    to = path_from(folder);
+    number = argument<int64_t>("step", "an int", step);
+    kept = argument<int64_t>("keep", "an int", keep);
+    options = save_options(format, overwrite);
+    return state_from(state);
+  });
+  const py::gil_scoped_release unlock;
+  return checkpoint::save_step_async(dict, to, number, kept, options);
+}
+
 // `prepare` is called before the state is read: what it adds is loaded too.
 void load(
     const py::object& state, const py::object& path, const py::object& strict,
@@ -313,13 +346,70 @@ is `value`.
       .def_readonly("value", &Entry::value);
 }
 
+void bind_handle(py::module_& module) {
+  using checkpoint::Handle;
+  py::class_<Handle>(module, "Handle", R"doc(
+A save that is written beside the program: what save_async() returns. Dropping it drops
+nothing: the next save or load waits for the save and raises its error.
+
+>>> import tempfile
+>>> handle = tessera.checkpoint.save_async({"n": 1}, tempfile.mkdtemp() + "/a")
+>>> handle.wait()
+>>> handle.done()
+True)doc")
+      .def("wait", &Handle::wait, NoGil(), R"doc(
+Returns once the checkpoint is complete and visible; raises, on all ranks, what went
+wrong on one. Collective.
+
+>>> import tempfile
+>>> path = tempfile.mkdtemp() + "/a"
+>>> tessera.checkpoint.save_async({"n": 1}, path).wait()
+>>> tessera.checkpoint.verify(path)
+[])doc")
+      .def("done", &Handle::done, NoGil(), R"doc(
+Tells whether the checkpoint is complete, or the save has failed. Not collective, and
+ranks learn it at different times.
+
+>>> import tempfile
+>>> handle = tessera.checkpoint.save_async({"n": 1}, tempfile.mkdtemp() + "/a")
+>>> handle.wait()
+>>> handle.done()
+True)doc")
+      .def(
+          "progress",
+          [](const Handle& handle) {
+            const checkpoint::Progress progress = handle.progress();
+            return std::make_tuple(progress.bytes, progress.total);
+          },
+          R"doc(
+Returns how many bytes this rank has written, and of how many. Not collective.
+
+>>> import tempfile
+>>> state = {"w": torch.ones(8)}
+>>> handle = tessera.checkpoint.save_async(state, tempfile.mkdtemp() + "/a")
+>>> handle.wait()
+>>> written, total = handle.progress()
+>>> written == total
+True)doc")
+      .def_property_readonly("path", &Handle::path, R"doc(
+The path of the checkpoint.
+
+>>> import tempfile
+>>> path = tempfile.mkdtemp() + "/a"
+>>> tessera.checkpoint.save_async({"n": 1}, path).path == path
+True)doc");
+}
+
 }  // namespace
 
 void bind_checkpoint(py::module_& parent) {
   py::module_ module = parent.def_submodule("_checkpoint");
   bind_entry(module);
+  bind_handle(module);
   module.def("save", &save);
   module.def("save_step", &save_step);
+  module.def("save_async", &save_async);
+  module.def("save_step_async", &save_step_async);
   module.def("load", &load);
   module.def("list", &checkpoint::list, NoGil());
   module.def("verify", &checkpoint::verify, NoGil());

@@ -25,10 +25,11 @@ from torch import nn
 from . import _C, torch_dtensor
 
 Entry = _C._checkpoint.Entry
+Handle = _C._checkpoint.Handle
 Path = Union[str, os.PathLike]
 
-__all__ = ["Entry", "latest", "list", "load", "random_state_dict", "save",
-           "save_step", "state_dict", "verify"]
+__all__ = ["Entry", "Handle", "latest", "list", "load", "random_state_dict", "save",
+           "save_async", "save_step", "save_step_async", "state_dict", "verify"]
 
 
 def save(state: dict, path: Path, format: str = "tessera",
@@ -60,6 +61,43 @@ def save_step(state: dict, folder: Path, step: int, keep: int = 0,
     """
     with _world_of(state):
         return _C._checkpoint.save_step(state, folder, step, keep, format, overwrite)
+
+
+def save_async(state: dict, path: Path, format: str = "tessera",
+               overwrite: bool = False) -> Handle:
+    """Saves as save() does, but returns when this rank's bytes are copied: what changes
+    afterwards is not in the checkpoint. A thread writes them beside the program.
+
+    One save is under way at a time: where the one before is not complete, this waits
+    for it, and raises what went wrong there instead of beginning.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/a"
+    >>> weight = torch.ones(3)
+    >>> handle = tessera.checkpoint.save_async({"w": weight}, path)
+    >>> weight += 1  # the next step
+    >>> handle.wait()
+    >>> state = {"w": torch.zeros(3)}
+    >>> tessera.checkpoint.load(state, path)
+    >>> state["w"]
+    tensor([1., 1., 1.])
+    """
+    return _C._checkpoint.save_async(state, path, format, overwrite)
+
+
+def save_step_async(state: dict, folder: Path, step: int, keep: int = 0,
+                    format: str = "tessera", overwrite: bool = False) -> Handle:
+    """Does as save_step(), beside the program as save_async() does. The path is
+    Handle.path.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> handle = tessera.checkpoint.save_step_async({"n": 1}, folder, 100, keep=3)
+    >>> handle.wait()
+    >>> tessera.checkpoint.latest(folder) == handle.path
+    True
+    """
+    return _C._checkpoint.save_step_async(state, folder, step, keep, format, overwrite)
 
 
 def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = False,

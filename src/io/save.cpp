@@ -86,6 +86,13 @@ Save::~Save() {
       // The next save of this path removes it.
     }
   }
+  try {
+    if (folder_) {
+      folder_->unlock();  // closing does not, where a forked child has it too
+    }
+  } catch (const std::exception&) {
+    // Nothing depends on it.
+  }
 }
 
 void Save::write_index(Contents contents) {
@@ -114,6 +121,14 @@ std::string Save::publish_file(const std::string& name) {
   }
   folder_->move_file(name, parent_, name_);
   return saving_;
+}
+
+std::vector<std::string> Save::wait_for_parts(
+    std::string own, const std::atomic<bool>& stops) {
+  std::vector<std::string> all =
+      detail::wait_for_parts(*folder_, options_.ranks, stops);
+  all.insert(all.begin(), std::move(own));
+  return all;
 }
 
 std::vector<std::string> Save::commit(const std::vector<std::string>& records) {

@@ -8,6 +8,12 @@
 //              send writer->finish() to rank 0
 //   rank 0     save.commit(records of all ranks);
 //
+// Ranks that must not talk, since they write beside the program, leave their
+// records in files instead (Note [Agreement by files], commit/parts.h):
+//
+//   the others  RankPart part(ticket, rank);  part.leave(writer->finish());
+//   rank 0      save.commit(save.wait_for_parts(writer->finish()));
+//
 // Nothing is visible until commit() has renamed (Note [One rename commits],
 // publish.h). A Save that is destroyed without it removes what was written.
 #pragma once
@@ -18,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include <io/commit/parts.h>
 #include <io/files/file_system.h>
 #include <io/files/folder.h>
 #include <io/model/writer.h>
@@ -44,6 +51,12 @@ class Save {
 
   /// Returns what all ranks need to open their writers.
   const std::string& ticket() const { return ticket_text_; }
+
+  /// Returns the records of all ranks once the others have left theirs in their
+  /// parts; `own` are those of rank 0. Throws where a rank has failed or ended,
+  /// and where one still writes when `stops` is set.
+  std::vector<std::string> wait_for_parts(
+      std::string own, const std::atomic<bool>& stops = false);
 
   /// Checks that all ranks have written a part of one whole, and makes it the
   /// checkpoint. Returns what could not be cleaned up afterwards: messages

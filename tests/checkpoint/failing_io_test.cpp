@@ -79,7 +79,8 @@ void expect_named(
     int error) {
   EXPECT_EQ(errors, Errors(4, errors[0]));
   expect_parts(
-      errors[0], {"on rank " + std::to_string(victim) + ": ", folder + "/",
+      errors[0], {"on rank " + std::to_string(victim) + ": ",
+                  "\"): " + folder,  // behind the call: the file
                   in_brackets(error)});
 }
 
@@ -208,7 +209,7 @@ TEST_P(FailingIo, ALoadThatFailsOnOneRankIsAnErrorOnAll) {
       if (HasFailure() || interrupted.calls() < n) {
         break;
       }
-      expect_named(load(failing), victim, path, EIO);
+      expect_named(load(failing), victim, folder_.path(), EIO);
     }
   }
 }

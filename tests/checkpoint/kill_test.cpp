@@ -11,6 +11,7 @@
 #include <tessera/checkpoint/checkpoint.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <iostream>
 #include <set>
@@ -116,7 +117,7 @@ class Kills : public ::testing::Test {
       set_up(files, setting, init().rank() == victim ? call : 0);
       const io::SystemFilesReplaced replaced(files);
       save(setting, runs);
-      mine.calls = files.calls();
+      tell_calls(files, mine);
       mine.wait_for_others();
     });
   }
@@ -130,7 +131,7 @@ class Kills : public ::testing::Test {
           set_up(files, setting, call);
           const io::SystemFilesReplaced replaced(files);
           run_ranks(4, [&] { save(setting, runs); });
-          mine.calls = files.calls();
+          tell_calls(files, mine);
         },
         1);
   }
@@ -145,17 +146,32 @@ class Kills : public ::testing::Test {
     }
   }
 
-  // Of the calls 1 .. count, those to be killed at.
-  std::vector<int64_t> points(int64_t count) {
-    EXPECT_GT(count, 2);
-    const int64_t stride = is_long() ? 1 : 29;
+  // The calls to be killed at: all, or some; of our own format also renames and
+  // what follows them.
+  std::vector<int64_t> points(
+      const Setting& setting, const Page::Rank& counted) {
+    const std::string calls = counted.text;
+    EXPECT_GT(calls.size(), 2U);
+    constexpr size_t kStride = 60;
     std::vector<int64_t> chosen;
-    for (int64_t n = 1; n <= count; ++n) {
-      if (phase_++ % stride == 0) {
-        chosen.push_back(n);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const bool is_near =
+          setting.format == Format::kTessera &&
+          calls.substr(i > 0 ? i - 1 : 0, 2).find('R') != std::string::npos;
+      if (is_long() || is_near || phase_++ % kStride == 0) {
+        chosen.push_back(static_cast<int64_t>(i) + 1);
       }
     }
     return chosen;
+  }
+
+  // Says which calls there were, a letter for each: R for those that rename.
+  static void tell_calls(const FaultyFileSystem& files, Page::Rank& mine) {
+    std::string calls;
+    for (const std::string& call : files.log()) {
+      calls += call.starts_with("rename") ? 'R' : call[0];
+    }
+    std::strncpy(mine.text, calls.c_str(), sizeof(mine.text) - 1);
   }
 
   static void expect_survivor(ForkedJob& job, int r, int victim) {
@@ -199,7 +215,7 @@ TEST_F(Kills, OneRankOfAJobAtAnyCall) {
     }
     for (int victim = 0; victim < 4; ++victim) {
       bool is_new = false;
-      for (const int64_t n : points(counting.rank(victim).calls)) {
+      for (const int64_t n : points(setting, counting.rank(victim))) {
         SCOPED_TRACE(
             setting.text() + ": rank " + std::to_string(victim) +
             " is killed at call " + std::to_string(n));
@@ -225,7 +241,7 @@ TEST_F(Kills, AllRanksAtOnceAtAnyCall) {
   for (const Setting& setting : settings()) {
     ForkedJob counting = start_threads(setting, prepare(setting));
     ASSERT_EQ(counting.wait(0), 0) << counting.rank(0).text;
-    for (const int64_t n : points(counting.rank(0).calls)) {
+    for (const int64_t n : points(setting, counting.rank(0))) {
       SCOPED_TRACE(setting.text() + ": killed at call " + std::to_string(n));
       const std::string runs = prepare(setting);
       ForkedJob job = start_threads(setting, runs, n);

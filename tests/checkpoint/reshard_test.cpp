@@ -147,12 +147,6 @@ StateDict dict_of(
   return dict;
 }
 
-// The same folder on all processes of a job.
-std::string shared_path(const ScratchFolder& folder) {
-  return harness::on_processes() ? harness::gather_texts(folder.path())[0]
-                                 : folder.path();
-}
-
 void save_and_load(
     const Case& from, const Case& to,
     const std::vector<std::vector<int64_t>>& shapes, const std::string& path,

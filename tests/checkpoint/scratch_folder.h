@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <string>
 
+#include <harness/ranks.h>
+
 namespace tessera::testing {
 
 class ScratchFolder {
@@ -32,5 +34,11 @@ class ScratchFolder {
  private:
   std::string path_;
 };
+
+/// Returns the same folder on all processes of a job.
+inline std::string shared_path(const ScratchFolder& folder) {
+  return harness::on_processes() ? harness::gather_texts(folder.path())[0]
+                                 : folder.path();
+}
 
 }  // namespace tessera::testing

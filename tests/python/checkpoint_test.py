@@ -49,6 +49,33 @@ def test_four_ranks_save_and_two_load_in_other_placements(tmp_path, format):
     assert len(checkpoint.verify(tmp_path / "c")) == (format != "tessera")
 
 
+def test_a_save_beside_the_program_holds_what_was_there_at_the_call(tmp_path):
+    def body(mesh):
+        weight = tessera.distribute_tensor(VALUE, mesh, "S(0)")
+        handle = checkpoint.save_async({"w": weight, "step": 7}, tmp_path / "c")
+        weight.fill_(math.nan)
+        handle.wait()
+        assert handle.done() and handle.path == str(tmp_path / "c")
+        written, total = handle.progress()
+        state = {"w": zeros(mesh, "R"), "step": 0}
+        checkpoint.load(state, tmp_path / "c")
+        with pytest.raises(RuntimeError, match="overwrite"):
+            checkpoint.save_async({"w": weight}, tmp_path / "c")
+        for step in (1, 2, 3):  # nobody waits: the next call does
+            checkpoint.save_step_async({"w": weight, "step": step}, tmp_path, step, 2)
+        last = {"w": zeros(mesh, "R"), "step": 0}
+        checkpoint.load(last, tmp_path / "step_000000000003")
+        return written, total, tessera.full_tensor(state["w"]), state["step"], last["step"]
+
+    results = on_mesh(body, (4,))
+    assert sum(written for written, *_ in results) == VALUE.numel() * 8
+    for written, total, value, step, last in results:
+        assert written == total and torch.equal(value, VALUE)
+        assert (step, last) == (7, 3)
+    assert checkpoint.latest(tmp_path) == str(tmp_path / "step_000000000003")
+    assert not (tmp_path / "step_000000000001").exists()
+
+
 @pytest.mark.parametrize("format", ["tessera", "dcp"])
 def test_values_of_every_kind_come_back_into_the_same_dicts(tmp_path, format):
     saved = {"step": 2**62, "loss": 0.1, "done": True, "name": "adam 'w'\n\u00e9",

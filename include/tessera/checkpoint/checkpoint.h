@@ -24,6 +24,10 @@
 #include <tessera/checkpoint/state_dict.h>
 #include <tessera/export.h>
 
+namespace tessera::detail::inline checkpoint_layer {
+class AsyncSave;
+}
+
 namespace tessera::checkpoint {
 
 /// kTessera: our own, with checksums. kDcp: the folder of PyTorch's
@@ -31,10 +35,20 @@ namespace tessera::checkpoint {
 /// tensors and numbers only.
 enum class Format : uint8_t { kTessera, kDcp, kSafetensors };
 
+/// How far this rank is in writing its bytes of a checkpoint.
+struct Progress {
+  int64_t bytes = 0;
+  int64_t total = 0;
+};
+
 struct SaveOptions {
   Format format = Format::kTessera;
   /// Replaces a checkpoint at the path, once the new one is complete.
   bool overwrite = false;
+  /// Called when some more bytes are written, at least every 16 MiB: by save()
+  /// on the calling thread, by save_async() on the thread that writes, where it
+  /// must not use tensors or ranks. What it throws fails the save.
+  std::function<void(const Progress&)> progress = {};
 };
 
 struct LoadOptions {
@@ -65,6 +79,46 @@ build_state(const std::string& call, const std::function<StateDict()>& make);
 /// values are an error: redistribute() them first.
 /// Example: save({{"model", state_dict(*model)}, {"step", 7}}, "runs/a").
 TESSERA_API void save(
+    const StateDict& state, const std::string& path,
+    const SaveOptions& options = {});
+
+/// A save that is written beside the program. A handle: copies stand for the
+/// same save, and dropping all of them drops nothing: the next save(),
+/// save_async() or load() waits for it and throws its error, and so does the
+/// end of the program, which prints the error.
+class TESSERA_API Handle {
+ public:
+  /// Of no save: done() holds, wait() returns.
+  Handle() = default;
+  explicit Handle(std::shared_ptr<detail::AsyncSave> save);
+
+  /// Returns once the checkpoint is complete and visible; throws, on all ranks,
+  /// what went wrong on one, each time: the checkpoint that was there before is
+  /// still there. Collective. Example: handle.wait().
+  void wait() const;
+  /// Tells whether the checkpoint is complete, or the save has failed, which
+  /// wait() tells apart. Not collective, and ranks learn it at different times:
+  /// do not let collective calls depend on it. Example: if (handle.done()) ...
+  bool done() const;
+  /// Returns how many of its bytes this rank has written. Not collective.
+  Progress progress() const;
+  /// Returns the path of the checkpoint; "" of no save.
+  const std::string& path() const;
+
+ private:
+  std::shared_ptr<detail::AsyncSave> save_;
+};
+
+/// Saves as save() does, but returns when this rank's bytes are copied: values
+/// that change afterwards are not in the checkpoint. A thread of each rank
+/// writes the copy, and the first rank's makes the checkpoint visible, without
+/// a further call and without the program's communicators. Collective over the
+/// world. The memory of the copy, as large as what this rank writes, is kept
+/// for the next call. One save is under way at a time: where the one before is
+/// not complete, this waits for it, and throws what went wrong there instead of
+/// beginning.
+/// Example: auto handle = save_async(state, "runs/a");
+TESSERA_API Handle save_async(
     const StateDict& state, const std::string& path,
     const SaveOptions& options = {});
 
@@ -107,6 +161,13 @@ TESSERA_API std::optional<std::string> latest(const std::string& folder);
 /// the newest `keep` (0: removes none). Returns the path. Collective.
 /// Example: save_step(state, "runs", 100, 3).
 TESSERA_API std::string save_step(
+    const StateDict& state, const std::string& folder, int64_t step,
+    int64_t keep = 0, const SaveOptions& options = {});
+
+/// Does as save_step(), written beside the program as save_async() does. The
+/// path is Handle::path(). Collective.
+/// Example: auto handle = save_step_async(state, "runs", 100, 3).
+TESSERA_API Handle save_step_async(
     const StateDict& state, const std::string& folder, int64_t step,
     int64_t keep = 0, const SaveOptions& options = {});
 

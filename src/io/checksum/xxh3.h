@@ -1,6 +1,6 @@
 // XXH3, 64 bits, from the xxHash library: fast enough to check every byte on
-// its way from the disk. One core of an AMD EPYC, 1 MiB at a time: 22 GB/s, in
-// portions the same.
+// its way from the disk. One core of an AMD EPYC, 1 MiB at a time: with AVX2
+// 60 GB/s from the cache and 29 from memory, else 20; in portions the same.
 #pragma once
 
 #include <cstddef>

@@ -16,6 +16,9 @@ inline constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 bool is_tessera_data_name(std::string_view name);
 /// Tells whether a name is "__3_0.distcp", a data file of DCP.
 bool is_dcp_data_name(std::string_view name);
+/// Tells whether a name is "rank_00003.part", which lies in the folder of a
+/// save by ranks that do not talk (parts.h) until that is complete.
+bool is_part_name(std::string_view name);
 /// Tells whether a checkpoint of any format has files of this name.
 bool is_checkpoint_file(std::string_view name);
 

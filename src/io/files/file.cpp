@@ -100,4 +100,22 @@ void File::close() {
   }
 }
 
+bool File::lock() const {
+  constexpr int kTaken = -11;  // -EWOULDBLOCK
+  const int result = retry_interrupted(
+      [&] { return descriptor_.files().lock(descriptor_.number()); });
+  if (result < 0 && result != kTaken) {
+    io::throw_system_error(path_, "lock", -result);
+  }
+  return result == 0;
+}
+
+void File::unlock() const {
+  const int result = retry_interrupted(
+      [&] { return descriptor_.files().unlock(descriptor_.number()); });
+  if (result < 0) {
+    io::throw_system_error(path_, "unlock", -result);
+  }
+}
+
 }  // namespace tessera::detail::inline io_layer

@@ -66,6 +66,10 @@ class File {
   void sync();
   /// Closes, with the errors that a destructor cannot tell.
   void close();
+  /// Takes the file's lock until it is given back or closed; false where it is
+  /// taken.
+  bool lock() const;
+  void unlock() const;
 
  private:
   Descriptor descriptor_;

@@ -67,6 +67,7 @@ class SystemFiles : public FileSystem {
   int lock(int file) override {
     return or_error(::flock(file, LOCK_EX | LOCK_NB));
   }
+  int unlock(int file) override { return or_error(::flock(file, LOCK_UN)); }
 };
 
 int SystemFiles::list(int folder, std::vector<std::string>* names) {

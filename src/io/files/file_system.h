@@ -51,6 +51,8 @@ class FileSystem {
   /// Takes the lock that a folder has, which ends with the descriptor;
   /// -EWOULDBLOCK where somebody else holds it.
   virtual int lock(int file) = 0;
+  /// Gives the lock back, also where a forked child has the descriptor too.
+  virtual int unlock(int file) = 0;
 };
 
 /// Returns the kernel's, or what stands in its place.

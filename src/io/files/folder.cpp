@@ -107,10 +107,10 @@ int Folder::open_name(const std::string& name, int flags) const {
   });
 }
 
-File Folder::open_file(const std::string& name) const {
+File Folder::open_regular(const std::string& name, int access) const {
   // Without O_NONBLOCK a pipe of that name would make us wait for ever.
   const int result =
-      open_name(name, O_RDONLY | O_NONBLOCK | (follow_links_ ? 0 : O_NOFOLLOW));
+      open_name(name, access | O_NONBLOCK | (follow_links_ ? 0 : O_NOFOLLOW));
   if (result == -ELOOP) {
     io::throw_corrupt(
         path_of(name),
@@ -125,6 +125,14 @@ File Folder::open_file(const std::string& name) const {
     io::throw_corrupt(path_of(name), "is no regular file");
   }
   return file;
+}
+
+File Folder::open_file(const std::string& name) const {
+  return open_regular(name, O_RDONLY);
+}
+
+File Folder::open_file_to_change(const std::string& name) const {
+  return open_regular(name, O_RDWR);
 }
 
 File Folder::create_file(const std::string& name) const {
@@ -267,6 +275,14 @@ bool Folder::lock() const {
     io::throw_system_error(path_, "lock the folder", -result);
   }
   return result == 0;
+}
+
+void Folder::unlock() const {
+  const int result =
+      retry_interrupted([&] { return files().unlock(descriptor_.number()); });
+  if (result < 0) {
+    io::throw_system_error(path_, "unlock the folder", -result);
+  }
 }
 
 }  // namespace tessera::detail::inline io_layer

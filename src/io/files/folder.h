@@ -39,6 +39,9 @@ class Folder {
 
   /// Opens an existing regular file for reading.
   File open_file(const std::string& name) const;
+  /// The same for reading and writing: some network file systems ask for that
+  /// where a lock is taken.
+  File open_file_to_change(const std::string& name) const;
   /// Makes a new file; it must not be there.
   File create_file(const std::string& name) const;
   Folder open_folder(const std::string& name) const;
@@ -66,11 +69,13 @@ class Folder {
   void sync() const;
   /// Takes the folder's lock until it is closed; false where it is taken.
   bool lock() const;
+  void unlock() const;
 
  private:
   Folder(io::FileSystem& files, int descriptor, std::string path)
       : descriptor_(files, descriptor), path_(std::move(path)) {}
 
+  File open_regular(const std::string& name, int access) const;
   int open_name(const std::string& name, int flags) const;
   void require(int result, const std::string& name, const char* action) const;
   std::string require_plain(const std::string& name) const;

@@ -111,6 +111,7 @@ class FaultyFileSystem : public io::FileSystem {
     const Fault fault = next("list", "");
     return fault.error < 0 ? fault.error : files_.list(folder, names);
   }
+  int unlock(int file) override { return files_.unlock(file); }
   int lock(int file) override {
     const Fault fault = next("lock", "");
     return fault.error < 0 ? fault.error : files_.lock(file);

@@ -1,9 +1,9 @@
 // Asking about checkpoints, and folders of them by step.
 #include <tessera/checkpoint/checkpoint.h>
 
+#include <checkpoint/calls/save.h>
 #include <checkpoint/entries.h>
 #include <checkpoint/errors.h>
-#include <checkpoint/save.h>
 #include <io/open_checkpoint.h>
 #include <io/steps.h>
 #include <tessera/comm/world.h>
@@ -63,28 +63,15 @@ std::string save_step(
     int64_t keep, const SaveOptions& options) {
   const World world = init();
   const std::string call = "checkpoint::save_step(\"" + folder + "\")";
-  std::string path;
-  detail::Agreement naming =
-      detail::begin_checkpoint_agreement(call, world.communicator());
-  naming.check([&] {
-    TORCH_CHECK_VALUE(
-        keep >= 0, call, ": keeps ", keep, " steps; 0 keeps all of them");
-    path = folder + "/" +
-           detail::with_torch_errors(call, [&] { return io::step_name(step); });
-  });
-  naming.equal("keep", std::to_string(keep));
-  naming.reach();
+  const std::string path =
+      detail::agree_on_step(call, world, folder, step, keep);
   save(state, path, options);
   detail::Agreement agreement =
       detail::begin_checkpoint_agreement(call, world.communicator());
   agreement.check([&] {
     if (world.rank() == 0) {
-      detail::with_torch_errors(call, [&] {
-        io::set_latest(folder, step);
-        if (keep > 0) {
-          io::remove_old_steps(folder, keep);
-        }
-      });
+      detail::with_torch_errors(
+          call, [&] { detail::make_latest(folder, step, keep); });
     }
   });
   agreement.reach();

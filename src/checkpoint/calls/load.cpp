@@ -8,6 +8,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
+#include <checkpoint/calls/async_saves.h>
+#include <checkpoint/calls/save.h>
 #include <checkpoint/dtype.h>
 #include <checkpoint/entries.h>
 #include <checkpoint/errors.h>
@@ -115,8 +117,10 @@ using namespace detail::checkpoint_layer;
 
 void load(
     StateDict& state, const std::string& path, const LoadOptions& options) {
-  const Communicator group = init().communicator();
+  const World world = init();
+  const Communicator group = world.communicator();
   const std::string call = "checkpoint::load(\"" + path + "\")";
+  finish_async_save(call, world);
   const c10::InferenceMode no_inference(false);
   const at::NoGradGuard no_grad;
 
