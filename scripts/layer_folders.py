@@ -38,7 +38,7 @@ FOLDERS = {
     "modules": ["."],
     "parallel": [".", "styles", "recompute"],
     "sharded_tensor": ["spec", "format", "tensor", "module", "ops"],
-    "checkpoint": ["write", ".", "calls"],
+    "checkpoint": ["write", ".", "state", "calls"],
 }
 # The folder of public headers without a source of their name, or whose types are
 # used below the source that defines their functions.
@@ -84,7 +84,7 @@ ELSEWHERE = {
 
     "include/tessera/checkpoint/checkpoint.h": ("src/checkpoint/*", PARTS),
     "include/tessera/checkpoint/state_dict.h":
-        ("src/checkpoint/module_state.cpp", PARTS),
+        ("src/checkpoint/state/module_state.cpp", PARTS),
     "include/tessera/comm/world.h": ("src/comm/rank_guard.cpp", PARTS),
     "include/tessera/tensor/dtensor.h": ("src/tensor/a[pu]*/*", PARTS),
     "include/tessera/tensor/operators.h":

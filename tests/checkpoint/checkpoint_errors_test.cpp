@@ -141,6 +141,22 @@ TEST(CheckpointErrors, WhatIsNoCheckpointIsNamed) {
   EXPECT_FALSE(checkpoint::latest(folder.path()).has_value());
 }
 
+TEST(CheckpointErrors, AMeshOfAnotherWorldIsRefused) {
+  const ScratchFolder folder;
+  at::Tensor kept;
+  run_ranks(2, [&] {
+    const at::Tensor t =
+        distribute_tensor(counting({4}), mesh_of({2}), {Shard(0)});
+    if (rank() == 1) {
+      kept = t;
+    }
+  });
+  EXPECT_ERROR(
+      "'w': f64[4] S(0) @ mesh(2) is on a mesh of another world",
+      checkpoint::save({{"w", kept}}, folder / "a"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "a"));
+}
+
 TEST(CheckpointErrors, HaveTypesAndNumbersOnAllRanks) {
   const ScratchFolder folder;
   run_ranks(3, [&] {

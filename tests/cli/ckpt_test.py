@@ -155,7 +155,10 @@ class VerifyTest(CkptTest):
                 found = self.json("verify", self.folder / name)
                 self.assertTrue(found["ok"])
                 self.assertEqual(found["has_checksums"], sums)
+                self.assertEqual(found["unchecked"] == "", name == "tessera")
         self.assertIn("no checksums", self.ckpt("verify", self.example).stdout)
+        self.assertIn(".metadata has no checksum",
+                      self.ckpt("verify", self.folder / "dcp").stdout)
 
     def test_a_flipped_byte_is_found_and_named(self):
         for name in ("tessera", "dcp"):

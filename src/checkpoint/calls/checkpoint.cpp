@@ -42,12 +42,8 @@ std::vector<std::string> verify(const std::string& path, bool follow_links) {
         io::open_checkpoint(path, {.follow_links = follow_links});
     reader->verify();
     std::vector<std::string> unchecked;
-    if (reader->format() == io::Format::kSafetensors) {
-      unchecked.emplace_back(
-          "safetensors has no checksums: a changed element is not seen");
-    } else if (reader->format() == io::Format::kDcp) {
-      unchecked.emplace_back(
-          ".metadata has no checksum; elements have that of their zip");
+    if (const auto text = io::unchecked_in(reader->format()); !text.empty()) {
+      unchecked.emplace_back(text);
     }
     return unchecked;
   });

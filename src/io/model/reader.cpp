@@ -17,6 +17,18 @@ std::string_view name_of(Format format) {
   return "";
 }
 
+std::string_view unchecked_in(Format format) {
+  switch (format) {
+    case Format::kTessera:
+      return "";
+    case Format::kDcp:
+      return ".metadata has no checksum; elements have that of their zip";
+    case Format::kSafetensors:
+      return "safetensors has no checksums: a changed element is not seen";
+  }
+  return "";
+}
+
 Format format_named(std::string_view name) {
   for (const Format format :
        {Format::kTessera, Format::kDcp, Format::kSafetensors}) {

@@ -23,6 +23,9 @@ namespace tessera::io {
 enum class Format { kTessera, kDcp, kSafetensors };
 /// Returns "tessera", "dcp", "safetensors".
 std::string_view name_of(Format format);
+/// Returns what verify() cannot find in a format, for want of checksums; ""
+/// where it finds everything.
+std::string_view unchecked_in(Format format);
 /// Finds a format by that name; throws Error (kUsage) for another one.
 Format format_named(std::string_view name);
 

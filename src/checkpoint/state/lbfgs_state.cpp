@@ -1,4 +1,4 @@
-#include <checkpoint/lbfgs_state.h>
+#include <checkpoint/state/lbfgs_state.h>
 
 #include <map>
 #include <memory>

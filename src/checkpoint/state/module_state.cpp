@@ -4,8 +4,8 @@
 
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/Exception.h>
-#include <checkpoint/lbfgs_state.h>
-#include <checkpoint/optimizer_fields.h>
+#include <checkpoint/state/lbfgs_state.h>
+#include <checkpoint/state/optimizer_fields.h>
 #include <tessera/checkpoint/state_dict.h>
 #include <tessera/sharded_tensor/state_dict.h>
 #include <tessera/tensor/random.h>

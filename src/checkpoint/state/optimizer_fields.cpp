@@ -1,4 +1,4 @@
-#include <checkpoint/optimizer_fields.h>
+#include <checkpoint/state/optimizer_fields.h>
 
 #include <typeinfo>
 
