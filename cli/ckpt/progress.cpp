@@ -58,7 +58,7 @@ std::string Progress::line() const {
 
 void Progress::draw_on_terminal() {
   constexpr std::chrono::milliseconds kPause{100};
-  if (Clock::now() - drawn_ < kPause) {
+  if (std::exchange(is_drawn_, true) && Clock::now() - drawn_ < kPause) {
     return;
   }
   drawn_ = Clock::now();

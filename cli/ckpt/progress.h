@@ -38,6 +38,7 @@ class Progress {
   Terminal terminal_;
   Clock::time_point begin_;
   Clock::time_point drawn_;
+  bool is_drawn_ = false;  // on a terminal
   uint64_t tenths_ = 0;
 };
 

@@ -190,8 +190,11 @@ Outcome try_view(
           decision.local_arguments =
               call.found().rule->view(view, mesh, &coordinate).local_arguments;
           decision.layouts.emplace_back(operands[0].shape.vec(), mesh, target);
-          decision.kernel = detail::local_view_kernel(
-              *call.found().rule, decision.layouts[0], coordinate);
+          decision.kernel =
+              layout.local != detail::RunBy::kOperator
+                  ? detail::local_kernel(layout.local)
+                  : detail::local_view_kernel(
+                        *call.found().rule, decision.layouts[0], coordinate);
         });
     const size_t count = execution.elements(0);
     if (count != layout.results.size()) {

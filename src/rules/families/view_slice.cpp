@@ -180,11 +180,16 @@ bool is_one_length_everywhere(
   return true;
 }
 
+bool writes_out(const RuleCall& call) {
+  return call.schema().arguments().back().is_out();
+}
+
 // The placements of the pieces of a dim whose only cut stays, or nothing.
 std::optional<std::vector<Placement>> split_pieces(
     const RuleCall& call, const RangeSplit& split,
     const std::vector<int64_t>& lengths) {
-  if (is_copy(call) && !call.has_argument("split_sizes") &&
+  if ((is_copy(call) || writes_out(call)) &&
+      !call.has_argument("split_sizes") &&
       !is_one_length_everywhere(split, lengths)) {
     return std::nullopt;
   }

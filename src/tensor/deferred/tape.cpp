@@ -8,6 +8,7 @@
 #include <tensor/impl/wrap.h>
 #include <tensor/state/dispatch_keys.h>
 #include <tensor/state/strides.h>
+#include <tensor/state/torch_compat.h>
 
 namespace tessera::detail::inline tensor_layer {
 
@@ -21,14 +22,13 @@ void forget(void* storage) {
 }
 
 void forbid_addresses(const at::Tensor& t) {
-  t.storage()
-      .unsafeGetStorageImpl()
-      ->release_data_and_set_meta_custom_data_ptr_error_msg_(
-          "DeferredInit: memory of a deferred tensor was asked for, which has "
-          "no values yet; put the module in its place first: "
-          "parallelize_module(), distribute_module(), make_dtensor_() or "
-          "materialize(). Where at::tensor() makes a tensor of a vector, take "
-          "at::from_blob(...).clone()");
+  forbid_address(
+      *t.storage().unsafeGetStorageImpl(),
+      "DeferredInit: memory of a deferred tensor was asked for, which has "
+      "no values yet; put the module in its place first: "
+      "parallelize_module(), distribute_module(), make_dtensor_() or "
+      "materialize(). Where at::tensor() makes a tensor of a vector, take "
+      "at::from_blob(...).clone()");
 }
 
 struct DeviceOf : c10::TensorImpl {
@@ -126,7 +126,7 @@ uint64_t next_sequence() {
 OnMeta::OnMeta(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
   for (const at::Tensor& t : tensors_) {
     say_device(t, c10::kMeta);
-    t.storage().unsafeGetStorageImpl()->clear_data_ptr_access_error_msg_();
+    allow_address(*t.storage().unsafeGetStorageImpl());
   }
 }
 

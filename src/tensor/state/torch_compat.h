@@ -23,4 +23,19 @@ auto make_node(Arguments&&... arguments) {
   }
 }
 
+/// Makes each use of a storage's address an error of this text, until
+/// allow_address(). LibTorch 2.11 has no way back: there nothing is forbidden.
+template <class Storage>
+void forbid_address(Storage& storage, const char* text) {
+  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
+    storage.release_data_and_set_meta_custom_data_ptr_error_msg_(text);
+  }
+}
+template <class Storage>
+void allow_address(Storage& storage) {
+  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
+    storage.clear_data_ptr_access_error_msg_();
+  }
+}
+
 }  // namespace tessera::detail::inline tensor_layer
