@@ -20,7 +20,6 @@ void add_all_rules(RuleTable& table) {
   add_linalg_rules(table);
   add_sorting_rules(table);
   add_prims_rules(table);
-  add_recurrent_rules(table);
 }
 
 }  // namespace tessera::detail::inline rules_layer

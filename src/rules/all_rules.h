@@ -29,6 +29,5 @@ void add_optimizer_rules(RuleTable& t);
 void add_linalg_rules(RuleTable& t);
 void add_sorting_rules(RuleTable& t);
 void add_prims_rules(RuleTable& t);
-void add_recurrent_rules(RuleTable& t);
 
 }  // namespace tessera::detail::inline rules_layer
