@@ -141,6 +141,10 @@ TensorMeta tensor_meta(const std::string& what, const StateValue& value) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       t.layout() == c10::kStrided && !t.is_quantized() && !t.is_nested(), what,
       ": sparse, quantized and nested tensors are not saved; make it dense");
+  TORCH_CHECK_VALUE(
+      !t.is_meta(), what,
+      ": the tensor is on the device meta, which has no values; move it to "
+      "another device, or materialize() its module");
   if (!is_dtensor(t)) {
     return {t.scalar_type(), t.sizes().vec(), true, print_plain(t)};
   }

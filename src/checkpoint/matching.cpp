@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include <ATen/MemoryOverlap.h>
 #include <c10/util/Exception.h>
 #include <checkpoint/dtype.h>
 #include <checkpoint/held_boxes.h>
@@ -35,6 +36,14 @@ std::string list_names(std::vector<std::string> names) {
   return out.str();
 }
 
+std::string names_of(const io::Reader& reader) {
+  std::vector<std::string> names;
+  for (const io::Entry& entry : reader.entries()) {
+    names.push_back(entry.name);
+  }
+  return names.empty() ? "none" : list_names(std::move(names));
+}
+
 // Which leaf takes which entry; throws where names, kinds, shapes or dtypes do
 // not fit.
 class Matching {
@@ -59,6 +68,7 @@ class Matching {
       }
     }
     if (options_.strict) {
+      check_globs(leaves);
       check_names(leaves);
     }
     return std::move(matches_);
@@ -74,6 +84,19 @@ class Matching {
     }
     const TensorMemory memory = memory_of(*leaf.value);
     return memory != TensorMemory() && filled_.count(memory) != 0;
+  }
+
+  // Loading nothing is hardly meant.
+  void check_globs(const std::vector<Leaf>& leaves) const {
+    const bool names_some =
+        !leaves.empty() ||
+        std::any_of(
+            reader_.entries().begin(), reader_.entries().end(),
+            [&](const io::Entry& e) { return is_asked_for(options_, e.name); });
+    TORCH_CHECK_VALUE(
+        options_.only.empty() || names_some, call_,
+        ": no name matches what `only` asks for, ", list_names(options_.only),
+        "; the checkpoint has ", names_of(reader_));
   }
 
   void check_names(const std::vector<Leaf>& leaves) {
@@ -126,6 +149,17 @@ class Matching {
         options_.convert_dtype || meta.dtype == stored, what, " is ",
         dtype_name(meta.dtype), ", and the checkpoint has ", dtype_name(stored),
         "; pass convert_dtype = true to convert");
+    check_memory(what, leaf);
+  }
+
+  // Elements that lie in one place can hold one value of the checkpoint.
+  static void check_memory(const std::string& what, const Leaf& leaf) {
+    for (const HeldBox& held : held_boxes(*leaf.value)) {
+      TORCH_CHECK_VALUE(
+          at::has_internal_overlap(held.view) != at::MemOverlap::Yes, what,
+          ": several elements of the tensor are one place in memory, as after "
+          "expand(); load into a tensor of its own memory and copy");
+    }
   }
 
   static void check_value(

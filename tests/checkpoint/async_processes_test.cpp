@@ -17,17 +17,9 @@ namespace {
 
 using checkpoint::Handle;
 using checkpoint::Progress;
-using checkpoint::SaveOptions;
 using harness::ForkedJob;
 using harness::Page;
 namespace fs = std::filesystem;
-
-Handle save_generation_async(
-    int64_t number, const std::string& path, const SaveOptions& options) {
-  return checkpoint::save_async(
-      generation(number, mesh_of({4}), RaggedShard(0, {4, 266, 10, 0})), path,
-      options);
-}
 
 class AsyncSaveOfProcesses : public ::testing::Test {
  protected:

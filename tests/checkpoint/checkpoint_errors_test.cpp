@@ -103,6 +103,85 @@ TEST(CheckpointErrors, AViewIntoACopyIsNotFilled) {
   });
 }
 
+TEST(CheckpointErrors, WhatSharesMemoryIsNotFilled) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    const at::Tensor rows =
+        distribute_tensor(counting({4, 3}), mesh_of({2}), {Shard(0)});
+    checkpoint::save({{"p", counting({3})}, {"s", rows}}, folder / "c");
+    StateDict wide{{"p", at::zeros({1}, f64()).expand({3})}, {"s", rows}};
+    EXPECT_ERROR(
+        "'p': several elements of the tensor are one place in memory",
+        checkpoint::load(wide, folder / "c"));
+    StateDict shards{
+        {"p", counting({3})},
+        {"s", from_local(
+                  at::zeros({1, 3}, f64()).expand({2, 3}), mesh_of({2}),
+                  {Shard(0)})}};
+    EXPECT_ERROR(
+        "'s': several elements of the tensor are one place in memory",
+        checkpoint::load(shards, folder / "c"));
+    // A step over memory shares none.
+    StateDict strided{
+        {"p", at::zeros({6}, f64()).slice(0, 0, 6, 2)}, {"s", rows}};
+    checkpoint::load(strided, folder / "c");
+    EXPECT_TRUE(same(strided.at("p").to_tensor(), counting({3})));
+  });
+}
+
+TEST(CheckpointErrors, WhatHasNoValuesIsNeitherSavedNorLoaded) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    const std::string want = "'w': the tensor is on the device meta";
+    const at::Tensor meta = at::empty({3}, f64().device(at::kMeta));
+    checkpoint::save({{"w", counting({3})}}, folder / "c");
+    EXPECT_ERROR(want, checkpoint::save({{"w", meta}}, folder / "d"));
+    StateDict dict{{"w", meta}};
+    EXPECT_ERROR(want, checkpoint::load(dict, folder / "c"));
+  });
+}
+
+TEST(CheckpointErrors, GlobsThatMatchNothingAreNamed) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    checkpoint::save({{"model", StateDict{{"w", 1}}}}, folder / "c");
+    StateDict dict{{"model", StateDict{{"w", 0}}}};
+    EXPECT_ERROR(
+        "no name matches what `only` asks for, 'modle.*'; the checkpoint has "
+        "'model.w'",
+        checkpoint::load(dict, folder / "c", {.only = {"modle.*"}}));
+    checkpoint::load(
+        dict, folder / "c", {.strict = false, .only = {"modle.*"}});
+    EXPECT_EQ(dict.at("model").to_dict().at("w").to_int(), 0);
+  });
+}
+
+TEST(CheckpointErrors, NamesThatNoFormatTakesAreRefusedBeforeTheyAreWritten) {
+  const ScratchFolder folder;
+  run_ranks(2, [&] {
+    for (const checkpoint::Format format :
+         {checkpoint::Format::kTessera, checkpoint::Format::kDcp,
+          checkpoint::Format::kSafetensors}) {
+      const auto refused = [&](const std::string& name) {
+        EXPECT_THROW(
+            checkpoint::save(
+                {{name, counting({3})}}, folder / "c", {.format = format}),
+            c10::ValueError)
+            << name.size();
+      };
+      refused("");
+      refused(std::string(4097, 'n'));
+      refused("\xff");
+    }
+    EXPECT_ERROR(
+        "no tensor of safetensors is called '__metadata__'",
+        checkpoint::save(
+            {{"__metadata__", counting({3})}}, folder / "c",
+            {.format = checkpoint::Format::kSafetensors}));
+    EXPECT_FALSE(std::filesystem::exists(folder / "c"));
+  });
+}
+
 TEST(CheckpointErrors, OptionsThatDifferBetweenRanksAreNamed) {
   const ScratchFolder folder;
   run_ranks(2, [&] {

@@ -40,6 +40,14 @@ inline void save_generation(
       options);
 }
 
+inline checkpoint::Handle save_generation_async(
+    int64_t number, const std::string& path,
+    const checkpoint::SaveOptions& options = {}) {
+  return checkpoint::save_async(
+      generation(number, mesh_of({4}), RaggedShard(0, {4, 266, 10, 0})), path,
+      options);
+}
+
 /// Loads a checkpoint by 4 ranks, on another mesh; returns its generation,
 /// and throws where an element is of another one.
 inline int64_t load_generation(const std::string& path) {

@@ -1,6 +1,6 @@
-// Processes that are killed at any call of the file system while 4 ranks save:
-// afterwards there is the old checkpoint or the new one, never a mix, and the
-// next save cleans up.
+// Processes that are killed at any call of the file system while 4 ranks save,
+// at once or beside the program: afterwards there is the old checkpoint or the
+// new one, never a mix, and the next save cleans up.
 //
 //   one rank of a job over Gloo, while the others live on
 //   all ranks at once, threads of one process
@@ -42,9 +42,10 @@ struct Setting {
   Format format = Format::kTessera;
   bool overwrites = false;
   bool has_exchange = true;  // of two names, by one rename
+  bool is_async = false;
 
   std::string text() const {
-    return checkpoint::to_string(format) +
+    return checkpoint::to_string(format) + (is_async ? ", beside," : "") +
            (overwrites ? " over an old one" : " to a new path") +
            (has_exchange ? "" : " without exchange");
   }
@@ -53,13 +54,13 @@ struct Setting {
   }
 };
 
-std::vector<Setting> settings() {
+std::vector<Setting> settings(bool is_async) {
   std::vector<Setting> all;
   for (const Format format :
        {Format::kTessera, Format::kDcp, Format::kSafetensors}) {
-    all.push_back({format, false, true});
-    all.push_back({format, true, true});
-    all.push_back({format, true, false});
+    all.push_back({format, false, true, is_async});
+    all.push_back({format, true, true, is_async});
+    all.push_back({format, true, false, is_async});
   }
   return all;
 }
@@ -81,7 +82,8 @@ int64_t inspect(const std::string& runs) {
   return found;
 }
 
-class Kills : public ::testing::Test {
+// Whether the save is beside the program.
+class Kills : public ::testing::TestWithParam<bool> {
  protected:
   // What is done here once, forked processes need not do: registrations, first
   // uses. Threads of run_ranks() are over when they are forked.
@@ -105,15 +107,23 @@ class Kills : public ::testing::Test {
   }
 
   static void save(const Setting& setting, const std::string& runs) {
-    save_generation(2, runs + "/a", setting.options());
+    if (setting.is_async) {
+      save_generation_async(2, runs + "/a", setting.options()).wait();
+    } else {
+      save_generation(2, runs + "/a", setting.options());
+    }
   }
+
+  // Never destroyed: where another rank is killed, a thread still writes when
+  // its process ends.
+  static FaultyFileSystem& faulty_files() { return *new FaultyFileSystem; }
 
   // Four processes that save, of which one may be killed at a call.
   static ForkedJob start_job(
       const Setting& setting, const std::string& runs, int victim = -1,
       int64_t call = 0) {
     return ForkedJob([=](Page::Rank& mine) {
-      FaultyFileSystem files;
+      FaultyFileSystem& files = faulty_files();
       set_up(files, setting, init().rank() == victim ? call : 0);
       const io::SystemFilesReplaced replaced(files);
       save(setting, runs);
@@ -127,7 +137,7 @@ class Kills : public ::testing::Test {
       const Setting& setting, const std::string& runs, int64_t call = 0) {
     return ForkedJob(
         [=](Page::Rank& mine) {
-          FaultyFileSystem files;
+          FaultyFileSystem& files = faulty_files();
           set_up(files, setting, call);
           const io::SystemFilesReplaced replaced(files);
           run_ranks(4, [&] { save(setting, runs); });
@@ -192,8 +202,9 @@ class Kills : public ::testing::Test {
   }
 
   void report(const char* what) const {
-    std::cout << what << ": " << old_ones_ + new_ones_ << " kills; afterwards "
-              << old_ones_ << " times as before, " << new_ones_
+    std::cout << (GetParam() ? "save_async, " : "save, ") << what << ": "
+              << old_ones_ + new_ones_ << " kills; afterwards " << old_ones_
+              << " times as before, " << new_ones_
               << " times the new checkpoint\n";
     EXPECT_GT(old_ones_, 0);
     EXPECT_GT(new_ones_, 0);
@@ -206,8 +217,12 @@ class Kills : public ::testing::Test {
   int64_t new_ones_ = 0;
 };
 
-TEST_F(Kills, OneRankOfAJobAtAnyCall) {
-  for (const Setting& setting : settings()) {
+INSTANTIATE_TEST_SUITE_P(Calls, Kills, ::testing::Bool(), [](const auto& test) {
+  return std::string(test.param ? "save_async" : "save");
+});
+
+TEST_P(Kills, OneRankOfAJobAtAnyCall) {
+  for (const Setting& setting : settings(GetParam())) {
     ForkedJob counting = start_job(setting, prepare(setting));
     counting.let_end({0, 1, 2, 3});
     for (int r = 0; r < 4; ++r) {
@@ -237,8 +252,8 @@ TEST_F(Kills, OneRankOfAJobAtAnyCall) {
   report("one rank of 4 over Gloo");
 }
 
-TEST_F(Kills, AllRanksAtOnceAtAnyCall) {
-  for (const Setting& setting : settings()) {
+TEST_P(Kills, AllRanksAtOnceAtAnyCall) {
+  for (const Setting& setting : settings(GetParam())) {
     ForkedJob counting = start_threads(setting, prepare(setting));
     ASSERT_EQ(counting.wait(0), 0) << counting.rank(0).text;
     for (const int64_t n : points(setting, counting.rank(0))) {

@@ -19,7 +19,7 @@
 #include <harness/sharded_test.h>
 #include <io/checksum/xxh3.h>
 #include <io/model/records.h>
-#include <io/tessera_format/manifest.h>
+#include <io/tessera_format/tessera_writer.h>
 
 namespace tessera::testing {
 namespace {
@@ -117,12 +117,11 @@ double make_checkpoint(const std::string& path, int64_t ranks) {
   ticket.path = path;
   ticket.token = std::string(16, '0');
   ticket.ranks = ranks;
-  std::string text;
   const double seconds = cpu_seconds([&] {
-    text = detail::print_manifest(
-        {"test", detail::merge_records(ticket, records)});
+    detail::write_tessera_manifest(
+        detail::Folder::open(io::system_files(), path),
+        detail::merge_records(ticket, records));
   });
-  std::ofstream(path + "/manifest.jsonl", std::ios::binary) << text;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const std::string file =
         path + "/rank_" + std::to_string(100000 + rank).substr(1) + ".0.bin";
@@ -156,19 +155,22 @@ TEST(Scale, ASaveIsPlannedFromOwnShardsAlone) {
   EXPECT_LT(many, 2 * some + 0.01) << "it grows with the ranks";
 }
 
-TEST(Scale, ALoadTakesUnderASecondOfARank) {
+TEST(Scale, ALoadAndACommitTakeUnderASecondOfARank) {
   const char* is_long = std::getenv("TESSERA_LONG");
   const bool all = is_long != nullptr && *is_long != '\0' && *is_long != '0';
   const ScratchFolder folder;
-  for (int64_t ranks = 256; ranks <= (all ? 1024 : 256); ranks *= 4) {
+  for (const int64_t ranks : {256, 1024}) {
     const std::string path = folder / std::to_string(ranks);
     const double commit = make_checkpoint(path, ranks);
-    const double load = load_all(path, ranks);
-    std::cout << "1,024 tensors, " << ranks << " ranks, CPU: load of a rank "
-              << load << " s; what the first one puts together " << commit
+    std::cout << "1,024 tensors, " << ranks
+              << " ranks, CPU: the first one puts all together in " << commit
               << " s\n";
-    EXPECT_LT(load, 1) << ranks << " ranks";
-    EXPECT_LT(commit, ranks == 1024 ? 4 : 1);
+    EXPECT_LT(commit, 1) << ranks << " ranks";
+    if (ranks == 256 || all) {
+      const double load = load_all(path, ranks);
+      std::cout << "  a rank loads in " << load << " s\n";
+      EXPECT_LT(load, 1) << ranks << " ranks";
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -38,8 +39,8 @@ class AsNobody {
     }
   }
   ~AsNobody() {
-    if (is_root_) {
-      static_cast<void>(::seteuid(0));
+    if (is_root_ && ::seteuid(0) != 0) {
+      std::abort();  // later tests would run as nobody
     }
   }
   AsNobody(const AsNobody&) = delete;

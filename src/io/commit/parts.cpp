@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include <base/packed.h>
 #include <io/files/error.h>
 #include <io/model/ticket.h>
 
@@ -45,12 +46,15 @@ std::string wait_for_part(
     const Folder& folder, int64_t rank, const std::atomic<bool>& stops) {
   const File file = folder.open_file_to_change(part_name(rank));
   wait_for_lock(file, stops);
-  std::string records = file.read_all(std::numeric_limits<uint64_t>::max());
-  if (!records.ends_with('\n')) {
+  const std::string bytes = file.read_all(std::numeric_limits<uint64_t>::max());
+  try {
+    base::PackedReader in(bytes);
+    std::string records(in.text());
+    in.finish();
+    return records;
+  } catch (const base::PackedError&) {
     return "";
   }
-  records.pop_back();
-  return records;
 }
 
 }  // namespace
@@ -102,8 +106,10 @@ void RankPart::give_up() {
 }
 
 void RankPart::leave(const std::string& records) {
-  const std::string text = records + "\n";
-  file_.write(text.data(), text.size(), 0);
+  base::PackedWriter out;
+  out.text(records);
+  const std::string bytes = out.take();
+  file_.write(bytes.data(), bytes.size(), 0);
   if (std::exchange(is_locked_, false)) {
     file_.unlock();
   }

@@ -9,7 +9,7 @@
 //
 //   in the call     each rank but the first makes rank_00003.part and locks it
 //   when it has written and synced its files, it writes its records there,
-//   closed by a newline, and unlocks it
+//   behind their length, and unlocks it
 //   rank 0, when it has written its own files, takes the lock of each part in
 //   turn; then it has all records, removes the parts, and commits
 //

@@ -8,13 +8,13 @@
 #include <io/files/error.h>
 #include <io/files/file_cache.h>
 #include <io/model/check_entry.h>
+#include <io/model/limits.h>
 
 namespace tessera::detail::inline io_layer {
 
 namespace {
 
 constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
-constexpr uint64_t kMostMetadataBytes = uint64_t{1} << 30;
 
 // The storage of a tensor. Its CRC32 speaks for all of it, so that of each
 // window is kept, in whatever order they are read, and put together at the end;
@@ -121,7 +121,7 @@ class DcpReader : public io::Reader {
 std::unique_ptr<io::Reader> open_dcp(Folder folder) {
   const File file = folder.open_file(std::string(kDcpMetadataName));
   io::Contents contents =
-      parse_dcp_metadata(file.path(), file.read_all(kMostMetadataBytes));
+      parse_dcp_metadata(file.path(), file.read_all(kMostDcpMetadataBytes));
   for (io::StoredFile& data : contents.files) {
     data.bytes = folder.open_file(data.name).size();
   }

@@ -7,6 +7,8 @@
 #include <io/dcp/item.h>
 #include <io/dcp/metadata.h>
 #include <io/files/buffered_file.h>
+#include <io/model/check_entry.h>
+#include <io/model/limits.h>
 
 namespace tessera::detail::inline io_layer {
 
@@ -135,7 +137,9 @@ std::unique_ptr<io::RankWriter> write_dcp(
 void write_dcp_metadata(const Folder& folder, io::Contents contents) {
   const std::string text =
       print_dcp_metadata(without_empty_chunks(std::move(contents)));
-  File file = folder.create_file(std::string(kDcpMetadataName));
+  const std::string name(kDcpMetadataName);
+  check_index_bytes(folder.path_of(name), text.size(), kMostDcpMetadataBytes);
+  File file = folder.create_file(name);
   file.write(text.data(), text.size(), 0);
   file.sync();
   file.close();

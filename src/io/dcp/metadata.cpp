@@ -177,7 +177,9 @@ class MetadataParser {
         path.emplace_back(tree_.integer(part));
       } else {
         path.emplace_back(string(part));
-        check_entry_name(tree_.path(), std::get<std::string>(path.back()));
+        if (path.back() != io::PathPart("")) {  // which may be a key
+          check_entry_name(tree_.path(), std::get<std::string>(path.back()));
+        }
       }
     }
     if (path.empty() || path.size() > kMostPathParts) {

@@ -2,6 +2,7 @@
 
 #include <io/dcp/pickle_opcodes.h>
 #include <io/files/error.h>
+#include <io/model/limits.h>
 
 namespace tessera::detail::inline io_layer {
 
@@ -10,6 +11,7 @@ namespace {
 // Offsets into the text have 32 bits; so have numbers of nodes, three of which
 // an opcode makes at most.
 constexpr size_t kMostBytes = size_t{1} << 30;
+static_assert(kMostBytes >= kMostDcpMetadataBytes);
 
 using NodeId = uint32_t;
 

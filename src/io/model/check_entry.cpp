@@ -101,6 +101,18 @@ void check_stored(
   }
 }
 
+// Says why this is no name of an entry; "" where it is one.
+std::string name_problem(const std::string& name) {
+  const char* problem = name.empty() ? "empty"
+                        : name.size() > kMostNameBytes
+                            ? "longer than 4096 bytes"
+                        : base::is_utf8(name) ? nullptr
+                                              : "not UTF-8";
+  return problem == nullptr
+             ? ""
+             : "the name " + quoted(name) + " of an entry is " + problem;
+}
+
 void check_tensor(
     const std::string& path, const io::Entry& entry,
     const std::vector<io::StoredFile>& files) {
@@ -115,12 +127,20 @@ void check_tensor(
 }  // namespace
 
 void check_entry_name(const std::string& path, const std::string& name) {
-  if (name.empty() || name.size() > kMostNameBytes || !base::is_utf8(name)) {
-    throw_corrupt(
-        path, "the name " + quoted(name) + " of an entry is " +
-                  (name.empty()                   ? "empty"
-                   : name.size() > kMostNameBytes ? "longer than 4096 bytes"
-                                                  : "not UTF-8"));
+  if (const std::string problem = name_problem(name); !problem.empty()) {
+    throw_corrupt(path, problem);
+  }
+}
+
+void check_name_to_save(
+    const std::string& path, const std::string& name, const io::Path& parts) {
+  if (const std::string problem = name_problem(name); !problem.empty()) {
+    io::throw_usage(path, problem);
+  }
+  if (parts.size() > kMostPathParts) {
+    io::throw_usage(
+        path, quoted(name) + " is nested " + std::to_string(parts.size()) +
+                  " deep; at most 64 can be read again");
   }
 }
 
@@ -167,6 +187,32 @@ void check_cover(const std::string& path, const io::Entry& tensor) {
                   std::to_string(tensor.chunks.size()) +
                   " chunks do not cover its shape " + io::print(tensor.shape) +
                   " once; " + describe_overlap(tensor.chunks));
+  }
+}
+
+void check_counts(const std::string& path, const io::Contents& contents) {
+  size_t chunks = 0;
+  for (const io::Entry& entry : contents.entries) {
+    chunks += entry.chunks.size();
+  }
+  if (contents.entries.size() > kMostEntries || chunks > kMostChunks ||
+      contents.files.size() > kMostFiles) {
+    io::throw_unsupported(
+        path, "has " + std::to_string(contents.entries.size()) +
+                  " entries in " + std::to_string(chunks) + " parts and " +
+                  std::to_string(contents.files.size()) +
+                  " files; at most 1000000 entries, 4000000 parts and 100000 "
+                  "files can be read again");
+  }
+}
+
+void check_index_bytes(
+    const std::string& path, uint64_t bytes, uint64_t most_bytes) {
+  if (bytes > most_bytes) {
+    io::throw_unsupported(
+        path, "takes more than " + std::to_string(most_bytes) +
+                  " bytes, which could not be read again; save from fewer "
+                  "ranks, or parts of the state to checkpoints of their own");
   }
 }
 

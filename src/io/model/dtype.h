@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
-#include <vector>
 
 namespace tessera::io {
 
@@ -43,8 +43,10 @@ struct DtypeInfo {
   std::string_view storage;      // torch's class "FloatStorage"; "" for none
 };
 
-/// Returns all of them, in the order of the enumeration.
-const std::vector<DtypeInfo>& dtypes();
+/// Returns all of them, in the order of the enumeration. They are constants: a
+/// save that the end of the program waits for reads them after destructors of
+/// static objects have begun.
+std::span<const DtypeInfo> dtypes();
 const DtypeInfo& info_of(Dtype dtype);
 inline int64_t element_bytes(Dtype dtype) {
   return info_of(dtype).bytes;

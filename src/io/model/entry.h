@@ -44,6 +44,10 @@ struct StoredBytes {
   uint64_t bytes = 0;
   uint64_t window = 0;  // 0: no checksums
   std::vector<uint64_t> xxh3;
+  /// How many windows there are.
+  uint64_t window_count() const {
+    return window == 0 || bytes == 0 ? 0 : (bytes - 1) / window + 1;
+  }
   bool operator==(const StoredBytes&) const = default;
 };
 

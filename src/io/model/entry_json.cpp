@@ -47,13 +47,10 @@ io::StoredBytes read_stored(base::JsonReader& in) {
     }
     stored.xxh3.push_back(hash);
   }
-  const uint64_t windows = stored.window == 0 || stored.bytes == 0
-                               ? 0
-                               : (stored.bytes - 1) / stored.window + 1;
-  if (stored.xxh3.size() != windows) {
+  if (stored.xxh3.size() != stored.window_count()) {
     in.fail(
-        "expected " + std::to_string(windows) + " checksums, got " +
-        std::to_string(stored.xxh3.size()));
+        "expected " + std::to_string(stored.window_count()) +
+        " checksums, got " + std::to_string(stored.xxh3.size()));
   }
   return stored;
 }

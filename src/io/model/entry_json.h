@@ -1,5 +1,4 @@
-// Entries and files as JSON: the lines of a manifest, and the records that
-// ranks send to the one that commits.
+// Entries and files as JSON: the lines of a manifest.
 //
 //   {"name":"w","dtype":"float32","shape":[4,6],"chunks":[{"offsets":[0,0],
 //    "sizes":[4,6],"file":0,"at":0,"bytes":96,"window":1048576,

@@ -1,5 +1,6 @@
 // What a checkpoint may ask of its reader. A file that asks for more is refused
-// before memory is taken for it.
+// before memory is taken for it; and nobody writes one, since it would replace
+// a checkpoint that can be read.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,8 @@
 namespace tessera::detail::inline io_layer {
 
 inline constexpr uint64_t kMostManifestBytes = uint64_t{256} << 20;
+inline constexpr uint64_t kMostDcpMetadataBytes = uint64_t{1} << 30;
+inline constexpr uint64_t kMostSafetensorsIndexBytes = uint64_t{256} << 20;
 inline constexpr size_t kMostEntries = 1'000'000;
 inline constexpr size_t kMostChunks = 4'000'000;
 inline constexpr size_t kMostFiles = 100'000;

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <io/model/entry.h>
@@ -19,13 +18,12 @@ struct RankRecords {
 };
 
 std::string encode_records(const RankRecords& records);
-/// Throws io::Error (kUsage) for bytes that encode_records() did not make.
-RankRecords decode_records(const std::string& path, std::string_view bytes);
 
 /// Puts the contents of all ranks together: tensors in the order in which they
 /// are first met, with the chunks of all ranks. Throws where a rank is missing
 /// or belongs to another save, where ranks disagree about a tensor, where its
-/// chunks do not cover it, and where two have one value.
+/// chunks do not cover it, where two have one value, and (kUsage) for bytes
+/// that encode_records() did not make.
 io::Contents merge_records(
     const io::SaveTicket& ticket, const std::vector<std::string>& records);
 

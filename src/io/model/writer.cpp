@@ -15,14 +15,14 @@ RankWriter::RankWriter(SaveTicket ticket, int64_t rank, RankContents contents)
                           std::to_string(ticket_.ranks) + " ranks");
   }
   for (const TensorChunk& chunk : contents_.chunks) {
-    detail::check_entry_name(ticket_.path, chunk.name);
+    detail::check_name_to_save(ticket_.path, chunk.name, chunk.path);
     detail::check_shape(ticket_.path, chunk.name, chunk.dtype, chunk.shape);
     detail::check_box(ticket_.path, chunk.name, chunk.box, chunk.shape);
     bytes_.push_back(
         static_cast<uint64_t>(*byte_count(chunk.box.sizes, chunk.dtype)));
   }
   for (const NamedValue& value : contents_.values) {
-    detail::check_entry_name(ticket_.path, value.name);
+    detail::check_name_to_save(ticket_.path, value.name, value.path);
   }
   done_.resize(bytes_.size(), 0);
 }

@@ -99,7 +99,7 @@ SafetensorsHeader read_json(const std::string& path, std::string_view json) {
   in.begin_object();
   while (in.next_key()) {
     const std::string name = in.key();
-    if (name == "__metadata__") {
+    if (name == kMetadataKey) {
       read_metadata(in, header);
       continue;
     }
@@ -229,7 +229,7 @@ std::string print_safetensors_header(
   base::JsonWriter out;
   out.begin_object();
   if (!header.metadata.empty()) {
-    out.key("__metadata__").begin_object();
+    out.key(kMetadataKey).begin_object();
     for (const auto& [key, value] : header.metadata) {
       out.key(key).string(value);
     }

@@ -24,6 +24,7 @@
 namespace tessera::detail::inline io_layer {
 
 inline constexpr uint64_t kMostHeaderBytes = 100'000'000;
+inline constexpr std::string_view kMetadataKey = "__metadata__";
 inline constexpr uint64_t kHeaderLengthBytes = 8;
 
 /// One tensor of a file. F4 counts two numbers of four bits each as one

@@ -9,6 +9,7 @@
 #include <io/files/error.h>
 #include <io/files/file_cache.h>
 #include <io/model/check_entry.h>
+#include <io/model/limits.h>
 #include <io/safetensors/extra_metadata.h>
 #include <io/safetensors/header.h>
 #include <io/safetensors/index_file.h>
@@ -19,7 +20,6 @@ namespace {
 
 // Without checksums windows need not agree with anything.
 constexpr uint64_t kWindowBytes = uint64_t{256} << 10;
-constexpr uint64_t kMostIndexBytes = uint64_t{256} << 20;
 
 class SafetensorsPayload : public Payload {
  public:
@@ -258,7 +258,7 @@ std::unique_ptr<io::Reader> open_safetensors_folder(Folder folder) {
   } else {
     const File file = folder.open_file(name);
     const SafetensorsIndex index =
-        parse_index(file.path(), file.read_all(kMostIndexBytes));
+        parse_index(file.path(), file.read_all(kMostSafetensorsIndexBytes));
     std::set<std::string> files(
         index.other_files.begin(), index.other_files.end());
     for (const auto& [tensor, in] : index.weight_map) {

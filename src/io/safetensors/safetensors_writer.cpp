@@ -6,6 +6,8 @@
 #include <base/escape.h>
 #include <io/files/buffered_file.h>
 #include <io/files/error.h>
+#include <io/model/check_entry.h>
+#include <io/model/limits.h>
 #include <io/safetensors/extra_metadata.h>
 #include <io/safetensors/header.h>
 #include <io/safetensors/index_file.h>
@@ -70,6 +72,12 @@ class SafetensorsWriter : public io::RankWriter {
                 std::to_string(number) + ".safetensors";
     for (const size_t i : file.chunks) {
       const io::TensorChunk& chunk = contents().chunks[i];
+      if (chunk.name == kMetadataKey) {
+        io::throw_unsupported(
+            ticket().path, "no tensor of safetensors is called '" + chunk.name +
+                               "': rename it, or save in "
+                               "another format");
+      }
       file.header.tensors.push_back(
           {chunk.name, chunk.dtype, chunk.box.sizes, 0, 0});
     }
@@ -192,6 +200,8 @@ void write_index(
     }
   }
   const std::string text = print_index(index);
+  check_index_bytes(
+      folder.path_of(kIndexName), text.size(), kMostSafetensorsIndexBytes);
   File file = folder.create_file(kIndexName);
   file.write(text.data(), text.size(), 0);
   file.sync();

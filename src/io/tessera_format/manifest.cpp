@@ -21,6 +21,7 @@ namespace {
 using io::throw_corrupt;
 
 constexpr std::string_view kFormatName = "tessera-checkpoint";
+constexpr std::string_view kLineEnd = "\n";
 constexpr size_t kDepth = 256;
 
 struct Header {
@@ -256,12 +257,23 @@ uint64_t window_of(uint64_t bytes) {
   return window;
 }
 
+void print_manifest(
+    const Manifest& manifest,
+    const std::function<void(std::string_view)>& write) {
+  Xxh3 sum;
+  for_each_line(manifest, [&](const std::string& line) {
+    for (const std::string_view part : {std::string_view(line), kLineEnd}) {
+      sum.update(part.data(), part.size());
+      write(part);
+    }
+  });
+  write("{\"xxh3\":\"" + print_hex64(sum.value()) + "\"}\n");
+}
+
 std::string print_manifest(const Manifest& manifest) {
   std::string text;
-  for_each_line(
-      manifest, [&](const std::string& line) { (text += line) += '\n'; });
-  const std::string sum = print_hex64(xxh3(text));
-  return text + "{\"xxh3\":\"" + sum + "\"}\n";
+  print_manifest(manifest, [&](std::string_view part) { text += part; });
+  return text;
 }
 
 Manifest parse_manifest(const std::string& path, std::string_view text) {

@@ -27,6 +27,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -44,6 +45,10 @@ struct Manifest {
 };
 
 std::string print_manifest(const Manifest& manifest);
+/// Gives the text in parts, so that it need not be in memory as a whole.
+void print_manifest(
+    const Manifest& manifest,
+    const std::function<void(std::string_view)>& write);
 /// Reads a manifest; throws io::Error (kCorrupt) for any text that
 /// print_manifest() did not make, kUnsupported for a later version. `path` is
 /// what errors name.

@@ -6,6 +6,8 @@
 #include <base/json.h>
 #include <io/checksum/xxh3.h>
 #include <io/files/buffered_file.h>
+#include <io/model/check_entry.h>
+#include <io/model/limits.h>
 #include <io/model/value_json.h>
 #include <io/tessera_format/manifest.h>
 
@@ -152,12 +154,16 @@ std::unique_ptr<io::RankWriter> write_tessera(
 }
 
 void write_tessera_manifest(const Folder& folder, io::Contents contents) {
-  const std::string text =
-      print_manifest({"tessera " TESSERA_VERSION, std::move(contents)});
-  File file = folder.create_file(std::string(kManifestName));
-  file.write(text.data(), text.size(), 0);
-  file.sync();
-  file.close();
+  BufferedFile file(folder.create_file(std::string(kManifestName)));
+  uint64_t end = 0;
+  print_manifest(
+      {"tessera " TESSERA_VERSION, std::move(contents)},
+      [&](std::string_view part) {
+        file.write(part.data(), part.size(), end);
+        end += part.size();
+        check_index_bytes(file.path(), end, kMostManifestBytes);
+      });
+  file.finish();
 }
 
 }  // namespace tessera::detail::inline io_layer

@@ -134,6 +134,33 @@ TEST(SaveTest, TensorsThatAreNotCoveredAreRefused) {
   EXPECT_FALSE(std::filesystem::exists(folder / "step"));
 }
 
+TEST(SaveTest, WhatIsNestedIsReadAgainOrRefused) {
+  for (const Format format :
+       {Format::kTessera, Format::kDcp, Format::kSafetensors}) {
+    const TemporaryFolder folder;
+    const auto save = [&](const io::Path& path) {
+      io::Save begun(folder / "step", {.format = format});
+      io::RankContents contents;
+      contents.chunks.push_back(
+          {"w", path, io::Dtype::kUInt8, {4}, {{0}, {4}}});
+      const auto writer = io::open_rank_writer(begun.ticket(), 0, contents);
+      writer->append(0, "abcd", 4);
+      begun.commit({writer->finish()});
+      const auto reader = io::open_checkpoint(folder / "step");
+      EXPECT_EQ(reader->entries().at(0).path, path);
+      std::filesystem::remove_all(folder / "step");
+    };
+    io::Path path(63, io::PathPart("k"));
+    path.emplace_back("");  // a key as any other
+    save(path);
+    path.emplace_back(int64_t{0});
+    EXPECT_NE(
+        message_of([&] { save(path); }).find("'w' is nested 65 deep"),
+        std::string::npos);
+    EXPECT_TRUE(names_in(folder.path()).empty());
+  }
+}
+
 TEST(SaveTest, AWriterWantsAllBytesOfItsChunks) {
   const TemporaryFolder folder;
   const io::Save save(folder / "step", {.ranks = 1});

@@ -62,7 +62,13 @@ class FaultyFileSystem : public io::FileSystem {
     return fault.error < 0 ? fault.error
                            : files_.open_at(folder, name, flags, mode);
   }
-  int close(int file) override { return files_.close(file); }
+  int close(int file) override {
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase(refused_, file);
+    }
+    return files_.close(file);
+  }
   int64_t read_at(
       int file, void* bytes, size_t size, uint64_t offset) override {
     const Fault fault = next("read", "");
@@ -113,8 +119,11 @@ class FaultyFileSystem : public io::FileSystem {
   }
   int unlock(int file) override { return files_.unlock(file); }
   int lock(int file) override {
+    if (tries_again(file)) {
+      return files_.lock(file);
+    }
     const Fault fault = next("lock", "");
-    return fault.error < 0 ? fault.error : files_.lock(file);
+    return fault.error < 0 ? fault.error : refused(file, files_.lock(file));
   }
 
  private:
@@ -132,6 +141,19 @@ class FaultyFileSystem : public io::FileSystem {
   void set(int64_t call, Kind kind, int error = 0) {
     at_ = call;
     fault_ = {kind, -error};
+  }
+
+  // Who waits for a lock asks for it as often as it takes: one call.
+  bool tries_again(int file) {
+    const std::lock_guard lock(mutex_);
+    return std::find(refused_.begin(), refused_.end(), file) != refused_.end();
+  }
+  int refused(int file, int result) {
+    const std::lock_guard lock(mutex_);
+    if (result == -EWOULDBLOCK) {
+      refused_.push_back(file);
+    }
+    return result;
   }
 
   Fault next(const std::string& what, const char* name) {
@@ -160,6 +182,7 @@ class FaultyFileSystem : public io::FileSystem {
   std::mutex mutex_;
   int64_t calls_ = 0;
   std::vector<std::string> log_;
+  std::vector<int> refused_;  // files of which somebody else has the lock
   std::function<bool()> is_meant_;
   int64_t at_ = -1;
   Fault fault_;

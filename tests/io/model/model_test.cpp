@@ -280,6 +280,32 @@ TEST(ValueTest, KindsThatPythonTellsApartAreToldApart) {
   }
 }
 
+TEST(LimitsTest, NothingIsWrittenThatNoReaderTakes) {
+  io::Contents contents;
+  contents.files.resize(100'000);
+  EXPECT_NO_THROW(check_counts("runs/a", contents));
+  contents.files.resize(100'001);
+  const auto message = [](const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const io::Error& error) {
+      EXPECT_EQ(error.kind(), io::ErrorKind::kUnsupported);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(
+      message([&] { check_counts("runs/a", contents); }),
+      "runs/a: has 0 entries in 0 parts and 100001 files; at most 1000000 "
+      "entries, 4000000 parts and 100000 files can be read again");
+  EXPECT_EQ(message([] { check_index_bytes("m", 100, 100); }), "");
+  EXPECT_NE(
+      message([] {
+        check_index_bytes("m", 101, 100);
+      }).find("m: takes more than 100 bytes, which could not be read again"),
+      std::string::npos);
+}
+
 TEST(ValueJsonTest, ReadsBackWhatItWrites) {
   const std::string text = print_value(example_value());
   EXPECT_EQ(parse_value(text), example_value());
