@@ -91,7 +91,12 @@ void Execution::run(const Prepare& prepare) {
     } else {
       call_.sample().op.callBoxed(&stack);
     }
-    results_.push_back(written.empty() ? std::move(stack) : std::move(written));
+    torch::jit::Stack& left = written.empty() ? stack : written;
+    TORCH_CHECK(
+        left.size() == call_.sample().results.size(), call_.schema().name(),
+        ": rank ", r, " leaves ", left.size(), " results, plain ",
+        call_.sample().results.size());
+    results_.push_back(std::move(left));
   }
 }
 

@@ -284,8 +284,44 @@ ViewLayout unfold_view(
   return view.take();
 }
 
+// A diagonal crosses the rows of each rank in one run, so a cut of one of its
+// dims stays, and each rank shows its part by an offset of its own.
+//   [4, 6] S(0) over 2 -> [4] S(0); offset 0 on rank 0, 2 on rank 1
+struct DiagonalSplit {
+  int64_t dim = 0;  // of the operand, cut by one mesh dim alone
+  int64_t mesh_dim = 0;
+  Dims lengths = {};  // per coordinate
+  Dims begins = {};   // of the rows of each coordinate
+};
+
+std::optional<DiagonalSplit> diagonal_split(
+    ViewMaker& view, int64_t a, int64_t b, int64_t offset, int64_t length) {
+  if (view.is_sharded(a) && view.is_sharded(b)) {
+    view.drop_shards(b);
+  }
+  DiagonalSplit split;
+  split.dim = view.is_sharded(a) ? a : b;
+  const std::vector<int64_t> cuts = view.cuts(split.dim);
+  if (cuts.size() != 1 || !view.placements()[at(cuts[0])].is_contiguous()) {
+    return std::nullopt;
+  }
+  split.mesh_dim = cuts[0];
+  const int64_t first = std::max<int64_t>(0, split.dim == a ? -offset : offset);
+  const int64_t parts = view.mesh().size(split.mesh_dim);
+  for (int64_t r = 0; r < parts; ++r) {
+    const Runs runs = cut_runs(
+        view.placements()[at(split.mesh_dim)], view.size(split.dim), parts, r);
+    const Run rows = runs.empty() ? Run{0, 0} : runs[0];
+    split.begins.push_back(rows.begin);
+    split.lengths.push_back(std::max<int64_t>(
+        0, std::min(length, rows.end - first) -
+               std::max<int64_t>(0, rows.begin - first)));
+  }
+  return split;
+}
+
 ViewLayout diagonal_view(
-    const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
+    const RuleCall& call, const MeshShape& mesh, const Coordinate* coordinate) {
   ViewMaker view(call, mesh);
   const int64_t a = worked_dim(view, "dim1"), b = worked_dim(view, "dim2");
   TORCH_CHECK(
@@ -306,8 +342,23 @@ ViewLayout diagonal_view(
   strides.push_back(view.stride(a) + view.stride(b));
   const int64_t first =
       offset < 0 ? -offset * view.stride(a) : offset * view.stride(b);
+  const auto split = diagonal_split(view, a, b, offset, length);
+  const auto last = static_cast<int64_t>(shape.size()) - 1;
+  if (split) {
+    to[at(split->dim)] = last;
+  }
+  Placements placements = view.mapped(to);
+  if (split) {
+    placements[at(split->mesh_dim)] = shard_of_lengths(last, split->lengths);
+    if (coordinate != nullptr) {
+      const int64_t begin =
+          split->begins[at((*coordinate)[at(split->mesh_dim)])];
+      view.local_argument(
+          "offset", split->dim == a ? offset + begin : offset - begin);
+    }
+  }
   view.add(
-      std::move(shape), std::move(strides), view.mapped(to),
+      std::move(shape), std::move(strides), std::move(placements),
       length > 0 ? first : 0);
   return view.take();
 }

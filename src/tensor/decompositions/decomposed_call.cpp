@@ -7,11 +7,13 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 #include <rules/rule_entry.h>
 #include <tensor/call/moves.h>
 #include <tensor/call/observer.h>
 #include <tensor/checks/gather_counts.h>
 #include <tensor/checks/strict_mode.h>
+#include <tensor/decompositions/group_coordinates.h>
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/move/redistribute_shard.h>
 #include <tensor/move/view_copies.h>
@@ -112,32 +114,84 @@ void DecomposedCall::announce(const Move& move) const {
 }
 
 void DecomposedCall::announce_exchange(
-    std::string_view argument, const SpecPtr& spec, int64_t m,
+    std::string_view argument, const SpecPtr& spec, const MeshDims& over,
+    const std::function<int64_t(const std::vector<int64_t>&)>& bytes) const {
+  announce_collective(
+      {number(argument), spec, spec->placements()}, "all_to_all",
+      "rows of neighbours", over, bytes);
+}
+
+void DecomposedCall::announce_collective(
+    Move move, const char* kind, const char* subject, const MeshDims& over,
     const std::function<int64_t(const std::vector<int64_t>&)>& bytes) const {
   if (!is_watched()) {
     return;
   }
   const std::vector<std::string>& names = mesh_.mesh_shape().names();
-  Exchange exchange{
-      .text =
-          "all_to_all " +
-          (names.empty() ? std::to_string(m) : names[static_cast<size_t>(m)]) +
-          ": rows of neighbours"};
-  std::vector<int64_t> coordinate(static_cast<size_t>(mesh_.ndim()), 0);
-  for (int64_t c = 0; c < mesh_.size(m); ++c) {
-    coordinate[static_cast<size_t>(m)] = c;
-    exchange.bytes = std::max(exchange.bytes, bytes(coordinate));
+  Exchange exchange{.text = std::string(kind) + ' ', .subject = subject};
+  for (const int64_t m : over) {
+    exchange.text +=
+        (m == over.front() ? "" : ",") +
+        (names.empty() ? std::to_string(m) : names[static_cast<size_t>(m)]);
+  }
+  exchange.text += std::string(": ") + subject;
+  for (const std::vector<int64_t>& at : group_coordinates(
+           mesh_.mesh_shape(), over,
+           std::vector<int64_t>(static_cast<size_t>(mesh_.ndim()), 0))) {
+    exchange.bytes = std::max(exchange.bytes, bytes(at));
+  }
+  if (exchange.bytes == 0) {
+    return;
   }
   if (mesh_.coordinate()) {
     exchange.bytes_here = bytes(*mesh_.coordinate());
   }
-  announce(
-      {number(argument), spec, spec->placements(), false, false,
-       std::move(exchange)});
+  move.exchange = std::move(exchange);
+  announce(move);
+}
+
+at::Tensor DecomposedCall::gathered(
+    const SpecPtr& spec, const MeshDims& over, const char* subject,
+    const std::function<at::Tensor()>& part) const {
+  const auto others =
+      static_cast<int64_t>(
+          group_coordinates(
+              mesh_.mesh_shape(), over,
+              std::vector<int64_t>(static_cast<size_t>(mesh_.ndim()), 0))
+              .size()) -
+      1;
+  announce_collective(
+      {0, spec, spec->placements(), false, /*is_part=*/true}, "all_gather",
+      subject, over, [&](const std::vector<int64_t>& at) {
+        return others * c10::multiply_integers(spec->layout().local_shape(at)) *
+               static_cast<int64_t>(c10::elementSize(spec->dtype()));
+      });
+  if (!computes_) {
+    return {};
+  }
+  const at::Tensor mine = part().contiguous().unsqueeze(0);
+  std::vector<int64_t> shape = mine.sizes().vec();
+  shape[0] = others + 1;
+  const at::Tensor all = at::empty(shape, mine.options());
+  mesh_.communicator_over(over).all_gather(all, mine);
+  return all;
 }
 
 bool DecomposedCall::is_watched() const {
   return CallObserver::current() != nullptr || is_strict();
+}
+
+std::vector<c10::IValue> DecomposedCall::run_operator(
+    std::initializer_list<std::pair<std::string_view, c10::IValue>> with)
+    const {
+  const torch::jit::Stack& stack = *call_.stack();
+  torch::jit::Stack arguments(
+      stack.end() - static_cast<int64_t>(call_.size()), stack.end());
+  for (const auto& [name, value] : with) {
+    arguments[number(name)] = value;
+  }
+  call_.op().callBoxed(&arguments);
+  return arguments;
 }
 
 void DecomposedCall::finish(std::vector<c10::IValue> results) const {

@@ -8,8 +8,10 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tensor/call/decision.h>
@@ -74,6 +76,13 @@ class DecomposedCall {
         computes_ ? part() : at::Tensor());
   }
 
+  /// Returns what each rank along mesh dims `over` has of a value, on a new
+  /// first dim, by one collective: part() is this rank's, of the shape that
+  /// `spec` says it has. `subject` names it in explanations.
+  at::Tensor gathered(
+      const SpecPtr& spec, const MeshDims& over, const char* subject,
+      const std::function<at::Tensor()>& part) const;
+
   /// Brings this rank's shard of a value on the way from one layout to another.
   at::Tensor move_part(
       const SpecPtr& from, const SpecPtr& to, const at::Tensor& shard) {
@@ -90,14 +99,20 @@ class DecomposedCall {
 
   /// Says what is about to move, so that a StrictMode can forbid it.
   void announce(const Move& move) const;
-  /// The same of rows of an argument that ranks along mesh dim `m` are about to
-  /// exchange: bytes(coordinate) is what the rank there sends or receives,
-  /// whichever is more.
+  /// The same of rows of an argument that ranks along mesh dims `over` are
+  /// about to exchange: bytes(coordinate) is what the rank there sends or
+  /// receives, whichever is more.
   void announce_exchange(
-      std::string_view argument, const SpecPtr& spec, int64_t m,
+      std::string_view argument, const SpecPtr& spec, const MeshDims& over,
       const std::function<int64_t(const std::vector<int64_t>&)>& bytes) const;
   /// Tells whether anybody asks what moves: an explanation, or a StrictMode.
   bool is_watched() const;
+
+  /// Runs the operator itself on plain tensors of this rank: with the arguments
+  /// of the call but for those named. Returns its results.
+  std::vector<c10::IValue> run_operator(
+      std::initializer_list<std::pair<std::string_view, c10::IValue>> with)
+      const;
 
   /// Leaves the results in the place of the arguments.
   void finish(std::vector<c10::IValue> results) const;
@@ -109,7 +124,11 @@ class DecomposedCall {
       const DTensorSpec& like, int64_t dim,
       const std::vector<int64_t>& lengths);
   static at::Tensor arranged(const at::Tensor& local, const DTensorSpec& spec);
-  // Brings a value from one spec to another: the one place that communicates.
+  void announce_collective(
+      Move move, const char* kind, const char* subject, const MeshDims& over,
+      const std::function<int64_t(const std::vector<int64_t>&)>& bytes) const;
+  // Brings a value from one spec to another: the one place that communicates,
+  // but for gathered() and exchanges.
   at::Tensor reduce_to(
       const SpecPtr& from, const SpecPtr& to, const at::Tensor& part);
   at::Tensor move(const Move& move, const at::Tensor& shard);

@@ -24,6 +24,11 @@ void add_shift_decompositions(OpRegistry& ops);
 void add_transform_decompositions(OpRegistry& ops);
 void add_attention_decompositions(OpRegistry& ops);
 void add_picked_decompositions(OpRegistry& ops);
+void add_pooling_decompositions(OpRegistry& ops);
+void add_adaptive_pooling_decompositions(OpRegistry& ops);
+void add_resampling_decompositions(OpRegistry& ops);
+void add_group_norm_decompositions(OpRegistry& ops);
+void add_trace_decompositions(OpRegistry& ops);
 
 void add_decompositions(OpRegistry& ops) {
   add_softmax_decompositions(ops);
@@ -45,6 +50,11 @@ void add_decompositions(OpRegistry& ops) {
   add_transform_decompositions(ops);
   add_attention_decompositions(ops);
   add_picked_decompositions(ops);
+  add_pooling_decompositions(ops);
+  add_adaptive_pooling_decompositions(ops);
+  add_resampling_decompositions(ops);
+  add_group_norm_decompositions(ops);
+  add_trace_decompositions(ops);
 }
 
 bool shards_named_dim(const RuleCall& call) {

@@ -56,6 +56,33 @@ inline const std::vector<Cut>& cuts() {
   return all;
 }
 
+/// The same of two tensor dims, `d` and the one after it.
+inline const std::vector<Cut>& grids() {
+  static const std::vector<Cut> all = {
+      {"2x2",
+       {2, 2},
+       [](int64_t d) {
+         return Placements{Shard(d), Shard(d + 1)};
+       }},
+      {"3x2, the other way round",
+       {3, 2},
+       [](int64_t d) {
+         return Placements{Shard(d + 1), Shard(d)};
+       }},
+      {"2x2x2, one dim twice",
+       {2, 2, 2},
+       [](int64_t d) {
+         return Placements{Shard(d), Shard(d + 1), Shard(d)};
+       }},
+      {"2x2x2, images too",
+       {2, 2, 2},
+       [](int64_t d) {
+         return Placements{Shard(d), Shard(0), Shard(d + 1)};
+       }},
+  };
+  return all;
+}
+
 inline int ranks_of(const std::vector<int64_t>& mesh) {
   return static_cast<int>(c10::multiply_integers(mesh));
 }
@@ -85,11 +112,12 @@ inline at::Tensor weighed(const Tensors& results) {
 }
 
 /// Runs `op` plain and with operand i cut along dims[i] (-1: replicated), on
-/// every mesh, forward and backward.
+/// every mesh of `on`, forward and backward.
 inline void expect_equal(
     const char* name, const Tensors& inputs, const std::vector<int64_t>& dims,
-    const Op& op, double tolerance = 1e-10, bool backward = true) {
-  for (const Cut& cut : cuts()) {
+    const Op& op, double tolerance = 1e-10, bool backward = true,
+    const std::vector<Cut>& on = cuts()) {
+  for (const Cut& cut : on) {
     run_ranks(ranks_of(cut.mesh), [&] {
       const auto mesh = mesh_of(cut.mesh);
       SCOPED_TRACE(std::string(name) + " on " + cut.name);

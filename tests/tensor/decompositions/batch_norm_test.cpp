@@ -265,6 +265,48 @@ TEST(BatchNorm, OfCutChannelsSendsItsStatisticsOnceAndNothingInEvaluation) {
   });
 }
 
+// The statistics of all ranks by one collective, and the sums of the gradient.
+TEST(BatchNorm, OverTwoMeshDimsTakesOneCollectiveEachWay) {
+  for (const auto& [input, empty] : std::vector<std::pair<const char*, bool>>{
+           {"S(2) S(3)", false}, {"S(0) S(2)", false}, {"S(3) S(0)", true}}) {
+    const std::vector<int64_t> shape = empty ? std::vector<int64_t>{1, 3, 4, 3}
+                                             : std::vector<int64_t>{2, 3, 5, 4};
+    run_ranks(5, [&, on = std::string(input)] {  // one is outside
+      SCOPED_TRACE(on);
+      const auto mesh = mesh_of({2, 2});
+      Data plain = data_of(shape);
+      Data d = cut_data(
+          plain, mesh,
+          {.mesh = {2, 2},
+           .input = on.c_str(),
+           .parameters = "R R",
+           .statistics = "R R"});
+      // A large mean beside a small variance.
+      const at::Tensor far = plain.input.detach() * 1e-3 + 1e6;
+      plain.input = far.clone().requires_grad_(true);
+      d.input = cut_of(plain.input, mesh, on);
+      const Tensors want = native(plain, true);
+      CommLog forward;
+      const Tensors got = native(d, true);
+      const int64_t ranks_in_mesh = rank() < 4 ? 1 : 0;
+      EXPECT_EQ(forward.count(), ranks_in_mesh) << to_string(forward);
+      // The mean and the variance of 3 channels to each of 3 others.
+      EXPECT_EQ(forward.bytes(), ranks_in_mesh * 3 * 2 * 3 * 8);
+      if (rank() < 4) {
+        EXPECT_TRUE(close(got[2], want[2], 1e-5));
+      }
+      const at::Tensor loss = got[0].sum();
+      CommLog backward;
+      loss.backward();
+      int64_t by_norm = 0;
+      for (const CommLogEntry& entry : backward.entries()) {
+        by_norm += entry.cause == "aten::native_batch_norm_backward" ? 1 : 0;
+      }
+      EXPECT_EQ(by_norm, ranks_in_mesh) << to_string(backward);
+    });
+  }
+}
+
 TEST(BatchNorm, IsExplainedAsItRunsAndKnownOutsideTheMesh) {
   run_ranks(3, [] {
     const DeviceMesh mesh(testing::device(), at::arange(2, at::kLong));
@@ -313,6 +355,51 @@ TEST(BatchNorm, ModuleTrainsOnCutChannelsWithReplicatedBuffers) {
     EXPECT_EQ(log.count(), 0) << to_string(log);
     EXPECT_TRUE(close(y, plain->forward(x)));
   });
+}
+
+// Statistics of each image and group, of ranks that share its rows and columns.
+TEST(GroupNorm, OfImagesCutInRowsAndColumnsEqualsThePlainOne) {
+  struct Case {
+    std::vector<int64_t> mesh, shape;
+    const char* on;
+    bool affine;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{2, 2}, {2, 6, 5, 4}, "S(2) S(3)", true},
+           {{3, 2}, {3, 4, 7, 2}, "S(3) S(2)", true},
+           {{2, 2}, {3, 4, 5, 3}, "S(0) S(2)", true},
+           {{4}, {2, 4, 9}, "S(2)", false},
+           {{2, 2}, {1, 2, 3, 3}, "S(2) S(2)", true}}) {
+    const auto ranks = static_cast<int>(c10::multiply_integers(c.mesh));
+    run_ranks(ranks, [&] {
+      SCOPED_TRACE(c.on);
+      const auto mesh = mesh_of(c.mesh);
+      const std::string whole = c.mesh.size() == 1 ? "R" : "R R";
+      const at::Tensor x = distinct(c.shape).requires_grad_(true);
+      at::Tensor w, b, cut_w, cut_b;
+      if (c.affine) {
+        w = distinct({c.shape[1]}).add(2).requires_grad_(true);
+        b = distinct({c.shape[1]}).mul(3).requires_grad_(true);
+        cut_w = cut_of(w, mesh, whole);
+        cut_b = cut_of(b, mesh, whole);
+      }
+      const at::Tensor cut_x = cut_of(x, mesh, c.on);
+      const StrictMode strict({.communication = false, .gathers = true});
+      const at::Tensor want = at::group_norm(x, 2, w, b, 1e-5, false);
+      const at::Tensor got =
+          at::group_norm(cut_x, 2, cut_w, cut_b, 1e-5, false);
+      EXPECT_TRUE(close(got, want));
+      EXPECT_EQ(to_string(placements(got)), c.on);
+      const at::Tensor weights = distinct(c.shape);
+      (want * weights).sum().backward();
+      (got * cut_of(weights, mesh, c.on)).sum().backward();
+      EXPECT_TRUE(close(cut_x.grad(), x.grad()));
+      if (c.affine) {
+        EXPECT_TRUE(close(cut_w.grad(), w.grad()));
+        EXPECT_TRUE(close(cut_b.grad(), b.grad()));
+      }
+    });
+  }
 }
 
 }  // namespace

@@ -156,6 +156,50 @@ TEST(ShardsStay, TrianglesGoByThePlaceOfTheShard) {
   });
 }
 
+TEST(ShardsStay, DiagonalsAndTracesStayOnTheirRanks) {
+  for (const auto& shape :
+       std::vector<std::vector<int64_t>>{{8, 8}, {7, 5}, {2, 9}}) {
+    for (const int64_t d : {0, 1}) {
+      for (const int64_t offset : {0, 2, -1, 20}) {
+        expect_equal("diagonal", {distinct(shape)}, {d}, [&](const Tensors& x) {
+          return Tensors{
+              x[0].diagonal(offset) * 2, x[0].diagonal(-offset, 1, 0) + 1};
+        });
+      }
+      expect_equal("trace", {distinct(shape)}, {d}, [](const Tensors& x) {
+        return Tensors{at::trace(x[0])};
+      });
+    }
+  }
+  expect_equal("batches", {distinct({3, 5, 6})}, {1}, [](const Tensors& x) {
+    return Tensors{x[0].diagonal(1, 1, 2) * 2, x[0].diagonal(0, 2, 0) * 3};
+  });
+  expect_equal(
+      "both dims", {distinct({7, 6})}, {0},
+      [](const Tensors& x) {
+        return Tensors{at::trace(x[0]), x[0].diagonal(1) * 2};
+      },
+      1e-10, /*backward=*/true, testing::grids());
+  run_ranks(5, [&] {  // one is outside
+    const auto mesh = mesh_of({4});
+    const at::Tensor plain = distinct({8, 6});
+    at::Tensor x = cut_of(plain, mesh, {Shard(0)});
+    at::Tensor diagonal;
+    EXPECT_EQ(
+        bytes_of([&] {
+          static_cast<void>(at::trace(x));
+          return diagonal = x.diagonal(1);
+        }),
+        0);
+    EXPECT_EQ(placements(diagonal), Placements{Shard(0)});  // 2 2 1 0
+    diagonal.mul_(3);  // a view: the shard is written
+    if (rank() < 4) {
+      plain.diagonal(1).mul_(3);
+      EXPECT_TRUE(same(x, plain));
+    }
+  });
+}
+
 TEST(ShardsStay, TransformsOfAllDimsTakeOneAllToAll) {
   for (const auto& shape :
        std::vector<std::vector<int64_t>>{{8, 8}, {7, 6}, {5, 4, 4}, {2, 9}}) {

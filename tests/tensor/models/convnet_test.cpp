@@ -77,8 +77,8 @@ TEST(Convnet, OnCutBatchesReducesOnlyGradientsInEvaluation) {
   });
 }
 
-// In training each batch norm needs the mean and then the variance of all
-// images, [channels] numbers each, and backward the two sums of its gradient,
+// In training each batch norm needs the means and variances of all ranks,
+// 2 x [channels] numbers of each, and backward the two sums of its gradient,
 // which are those of its weight and bias: 6 parameters are left to their
 // leaves.
 TEST(Convnet, OnCutBatchesSharesTheStatisticsInTraining) {
@@ -88,7 +88,7 @@ TEST(Convnet, OnCutBatchesSharesTheStatisticsInTraining) {
     expect_model(
         convnet(true, false), pieces, mesh_of({2}),
         {.forward =
-             {{"all_reduce by aten::native_batch_norm", 4},
+             {{"all_gather by aten::native_batch_norm", 2},
               {"all_reduce by aten::nll_loss_forward", 1}},
          .backward = {
              {"all_reduce by aten::native_batch_norm_backward", 2},

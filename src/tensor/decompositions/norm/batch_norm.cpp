@@ -1,5 +1,5 @@
 // Batch norm in training whose batch or spatial dims are cut: the statistics of
-// all ranks by two small all_reduces, the two sums of the gradient by one. And
+// all ranks by one small all_gather, the two sums of the gradient by one. And
 // batch norm of cut channels whose running statistics are not cut with them.
 #include <algorithm>
 #include <tuple>
@@ -10,6 +10,7 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/stack.h>
 #include <c10/util/accumulate.h>
+#include <tensor/decompositions/norm/joint_statistics.h>
 #include <tensor/decompositions/norm/running_statistics.h>
 #include <tensor/decompositions/table.h>
 #include <tensor/state/replicated.h>
@@ -151,15 +152,9 @@ void batch_norm(const OpCall& call) {
       as_type(decomposed.shard("input", input, r.operand), computed);
   const at::Tensor w = operand("weight");
   const at::Tensor b = operand("bias");
-  const at::Tensor mean = decomposed.all_reduce(
-      r.kept, r.over, ReduceOp::kSum,
-      [&] { return x.sum(r.dims, /*keepdim=*/true).div_(count); });
-  at::Tensor rest, rstd;
-  const at::Tensor variance =
-      decomposed.all_reduce(r.kept, r.over, ReduceOp::kSum, [&] {
-        rest = x - mean;
-        return rest.square().sum(r.dims, /*keepdim=*/true).div_(count);
-      });
+  const auto [mean, variance] =
+      joint_statistics(decomposed, input.sizes().vec(), r, x);
+  at::Tensor rstd;
   RunningStatistics running(decomposed, of_channels);
   if (decomposed.computes()) {
     rstd = variance.add(decomposed.argument("eps").toDouble()).rsqrt_();
@@ -169,8 +164,7 @@ void batch_norm(const OpCall& call) {
   }
   running.write_back();
   const auto normalized = [&] {
-    at::Tensor y = rest.mul_(rstd);
-    y = w.defined() ? y.mul_(w) : y;
+    at::Tensor y = (x - mean).mul_(w.defined() ? rstd * w : rstd);
     y = b.defined() ? y.add_(b) : y;
     return y.to(input.scalar_type());
   };

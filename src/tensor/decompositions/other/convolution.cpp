@@ -1,12 +1,17 @@
-// Convolution over a cut spatial dim: ranks send each other the rows that their
-// windows read beyond their own, and convolve what they have. The gradient of
-// those rows travels back and is added where they are held.
+// Convolutions, also transposed ones, over sharded spatial dims: ranks send
+// each other the rows that their windows read beyond their own, and convolve
+// what they have. The gradient of those rows travels back and is added where
+// they are held.
+#include <algorithm>
+#include <functional>
+#include <tuple>
+
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
-#include <tensor/decompositions/decomposed_call.h>
-#include <tensor/decompositions/halo.h>
+#include <tensor/decompositions/other/sharded_convolution.h>
 #include <tensor/decompositions/table.h>
 #include <tensor/state/replicated.h>
 
@@ -14,185 +19,99 @@ namespace tessera::detail::inline tensor_layer {
 
 namespace {
 
-// One number for all spatial dims, or one for each.
-std::vector<int64_t> per_dim(std::vector<int64_t> list, size_t ndim) {
-  return list.size() == 1 ? std::vector<int64_t>(ndim - 2, list[0]) : list;
+bool is_zero(const std::vector<int64_t>& pads) {
+  return std::all_of(
+      pads.begin(), pads.end(), [](int64_t pad) { return pad == 0; });
 }
 
-// The static arguments, one number per spatial dim.
-struct Windows {
-  template <class Get>
-  Windows(const Get& get, c10::IntArrayRef weight)
-      : shape(weight.vec()),
-        stride(per_dim(get("stride"), weight.size())),
-        padding(per_dim(get("padding"), weight.size())),
-        dilation(per_dim(get("dilation"), weight.size())) {}
-
-  Window along(size_t dim) const {
-    return {shape[dim], stride[dim - 2], padding[dim - 2], dilation[dim - 2]};
-  }
-
-  std::vector<int64_t> shape;  // of the weight
-  std::vector<int64_t> stride;
-  std::vector<int64_t> padding;
-  std::vector<int64_t> dilation;
-};
-
-// The mesh dim that cuts a spatial dim; -1 where none does, or where another
-// cut than that of the batch is in the way.
-int64_t sharded_spatial_dim(const Placements& placements) {
-  int64_t found = -1;
-  for (size_t m = 0; m < placements.size(); ++m) {
-    const Placement& p = placements[m];
-    if (!p.is_shard() || p.dim() == 0) {
-      continue;
-    }
-    if (found >= 0 || p.dim() == 1 || !p.is_contiguous()) {
-      return -1;
-    }
-    found = static_cast<int64_t>(m);
-  }
-  return found;
+at::Tensor padded_by(const at::Tensor& t, const std::vector<int64_t>& pads) {
+  return is_zero(pads) ? t : at::constant_pad_nd(t, pads);
 }
 
-Run run_at(const DTensorSpec& spec, int64_t dim, int64_t m, int64_t c) {
-  std::vector<int64_t> coordinate(static_cast<size_t>(spec.mesh().ndim()), 0);
-  coordinate[static_cast<size_t>(m)] = c;
-  const Runs runs = spec.layout().runs(dim, coordinate);
-  return runs.empty() ? Run{0, 0} : runs[0];
+// This rank's shard of the result.
+at::Tensor convolve(
+    const DecomposedCall& decomposed, const ShardedConvolution& conv,
+    const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
+  const ConvArguments& a = conv.arguments;
+  const Halo halo = conv.windows.halo(decomposed);
+  const at::Tensor padded = halo.gather(x, conv.windows.group(decomposed));
+  const auto bias = b.defined() ? std::optional<at::Tensor>(b) : std::nullopt;
+  const std::vector<int64_t>& shape = conv.windows.result()->local_shape();
+  if (padded.numel() == 0 || c10::multiply_integers(shape) == 0) {
+    const at::Tensor zeros = at::zeros(shape, x.options());
+    std::vector<int64_t> of_channels(shape.size(), 1);
+    of_channels[1] = a.channels();
+    return bias ? zeros.add_(b.view(of_channels)) : zeros;
+  }
+  if (!a.transposed) {
+    return at::convolution(
+        padded, w, bias, a.stride, conv.local(a.padding), a.dilation, false,
+        a.output_padding, a.groups);
+  }
+  // Rows that no window reaches have the bias as well.
+  const at::Tensor y = padded_by(
+      at::convolution(
+          padded, w, std::nullopt, a.stride, conv.local(a.padding), a.dilation,
+          true, conv.local(a.output_padding), a.groups),
+      conv.pads_to_result(halo, decomposed.coordinate()));
+  std::vector<int64_t> of_channels(shape.size(), 1);
+  of_channels[1] = a.channels();
+  return bias ? y.add(b.view(of_channels)) : y;
 }
-
-// A convolution whose input is cut along one spatial dim.
-struct ShardedConvolution {
-  explicit ShardedConvolution(const DecomposedCall& decomposed)
-      : windows(
-            [&](const char* name) {
-              return decomposed.argument(name).toIntVector();
-            },
-            decomposed.tensor("weight").sizes()) {
-    const SpecPtr given = decomposed.spec(decomposed.tensor("input"));
-    input = given->contiguous(
-        without_partials(given->placements()), given->dtype());
-    mesh_dim = sharded_spatial_dim(input->placements());
-    Placements placements = input->placements();
-    Placement& p = placements[static_cast<size_t>(mesh_dim)];
-    dim = p.dim();
-    p = Shard(dim);
-    std::vector<int64_t> shape = input->shape();
-    shape[1] = windows.shape[0];
-    for (size_t d = 2; d < shape.size(); ++d) {
-      shape[d] = windows.along(d).count(shape[d]);
-    }
-    // As kernels choose, by either operand.
-    const SpecPtr weight = decomposed.spec(decomposed.tensor("weight"));
-    output = in_format_of(
-        *DTensorSpec::make(
-            decomposed.mesh(), placements, shape, given->dtype()),
-        is_channels_last(*given) ? *given : *weight);
-    input = in_format_of(*input, *output);
-  }
-
-  Halo halo_at(int64_t coordinate) const {
-    std::vector<Run> held, of_output;
-    for (int64_t c = 0; c < input->mesh().mesh_shape().size(mesh_dim); ++c) {
-      held.push_back(run_at(*input, dim, mesh_dim, c));
-      of_output.push_back(run_at(*output, dim, mesh_dim, c));
-    }
-    const auto d = static_cast<size_t>(dim);
-    return Halo(
-        std::move(held), std::move(of_output), windows.along(d),
-        input->shape()[d], coordinate);
-  }
-  Halo halo(const DecomposedCall& decomposed) const {
-    return halo_at(decomposed.coordinate()[static_cast<size_t>(mesh_dim)]);
-  }
-
-  // Bytes of the rows that the rank at a coordinate of the mesh sends or
-  // receives, whichever is more.
-  int64_t bytes_at(const std::vector<int64_t>& coordinate) const {
-    std::vector<int64_t> shape = input->layout().local_shape(coordinate);
-    shape[static_cast<size_t>(dim)] = 1;
-    return halo_at(coordinate[static_cast<size_t>(mesh_dim)]).rows_moved() *
-           c10::multiply_integers(shape) *
-           static_cast<int64_t>(c10::elementSize(input->dtype()));
-  }
-
-  // Says which rows are about to be exchanged, `times` times.
-  void announce(
-      const DecomposedCall& decomposed, const char* argument,
-      int64_t times) const {
-    if (times > 0) {
-      decomposed.announce_exchange(
-          argument, input, mesh_dim,
-          [&](const std::vector<int64_t>& at) { return times * bytes_at(at); });
-    }
-  }
-
-  Communicator group(const DecomposedCall& decomposed) const {
-    return decomposed.mesh().communicator(mesh_dim);
-  }
-
-  // The padding of the call on padded rows.
-  std::vector<int64_t> local_padding() const {
-    std::vector<int64_t> padding = windows.padding;
-    padding[static_cast<size_t>(dim - 2)] = 0;
-    return padding;
-  }
-
-  Windows windows;
-  SpecPtr input;
-  SpecPtr output;
-  int64_t mesh_dim = 0;
-  int64_t dim = 0;
-};
 
 void convolution(const OpCall& call) {
   DecomposedCall decomposed(call);
   const ShardedConvolution conv(decomposed);
-  conv.announce(decomposed, "input", 1);
+  conv.windows.announce(decomposed, "input");
   const Placements unsharded = replicated(decomposed.mesh());
   const at::Tensor x = decomposed.shard(
-      "input", decomposed.tensor("input"), conv.input->placements());
+      "input", decomposed.tensor("input"), conv.windows.operand_placements());
   const at::Tensor w =
       decomposed.shard("weight", decomposed.tensor("weight"), unsharded);
   const at::Tensor b =
       decomposed.shard("bias", decomposed.optional_tensor("bias"), unsharded);
-  decomposed.finish({decomposed.wrap(conv.output, [&] {
-    const at::Tensor padded =
-        conv.halo(decomposed).gather(x, conv.dim, conv.group(decomposed));
-    if (padded.size(conv.dim) == 0) {
-      return at::zeros(conv.output->local_shape(), x.options());
-    }
-    return at::convolution(
-        padded, w, b.defined() ? std::optional<at::Tensor>(b) : std::nullopt,
-        conv.windows.stride, conv.local_padding(), conv.windows.dilation,
-        /*transposed=*/false,
-        decomposed.argument("output_padding").toIntVector(),
-        decomposed.argument("groups").toInt());
+  decomposed.finish({decomposed.wrap(conv.windows.result(), [&] {
+    return convolve(decomposed, conv, x, w, b);
   })});
 }
 
-// This rank's gradients: of its padded rows, and partial values of the others.
+// This rank's gradients: of what its results read, and partial values of the
+// others.
 struct LocalGradients {
   at::Tensor input, weight, bias;
 };
 
 LocalGradients local_gradients(
     const DecomposedCall& decomposed, const ShardedConvolution& conv,
-    const at::Tensor& gradient, const at::Tensor& padded,
-    const at::Tensor& weight, const std::array<bool, 3>& mask) {
-  if (padded.size(conv.dim) == 0) {
-    return {
-        at::zeros(padded.sizes(), padded.options()),
-        at::zeros(weight.sizes(), weight.options()),
-        at::zeros({weight.size(0)}, weight.options())};
+    const Halo& halo, const at::Tensor& gradient, const at::Tensor& padded,
+    const at::Tensor& weight, std::array<bool, 3> mask) {
+  const ConvArguments& a = conv.arguments;
+  LocalGradients local;
+  if (mask[2]) {
+    std::vector<int64_t> dims{0};
+    for (int64_t d = kFirstSpatialDim; d < gradient.dim(); ++d) {
+      dims.push_back(d);
+    }
+    local.bias = gradient.sum(dims);
+    mask[2] = false;
   }
-  auto [input, of_weight, bias] = at::convolution_backward(
-      gradient, padded, weight, at::IntArrayRef({weight.size(0)}),
-      conv.windows.stride, conv.local_padding(), conv.windows.dilation,
-      /*transposed=*/false, decomposed.argument("output_padding").toIntVector(),
-      decomposed.argument("groups").toInt(), mask);
-  return {input, of_weight, bias};
+  if (padded.numel() == 0 || gradient.numel() == 0) {
+    local.input = at::zeros(padded.sizes(), padded.options());
+    local.weight = at::zeros(weight.sizes(), weight.options());
+    return local;
+  }
+  at::Tensor g = gradient;
+  if (a.transposed) {
+    std::vector<int64_t> pads =
+        conv.pads_to_result(halo, decomposed.coordinate());
+    std::transform(pads.begin(), pads.end(), pads.begin(), std::negate<>());
+    g = padded_by(g, pads);
+  }
+  std::tie(local.input, local.weight, std::ignore) = at::convolution_backward(
+      g, padded, weight, at::OptionalIntArrayRef(), a.stride,
+      conv.local(a.padding), a.dilation, a.transposed,
+      conv.local(a.output_padding), a.groups, mask);
+  return local;
 }
 
 void convolution_backward(const OpCall& call) {
@@ -200,32 +119,31 @@ void convolution_backward(const OpCall& call) {
   const ShardedConvolution conv(decomposed);
   const auto list = decomposed.argument("output_mask").toBoolList();
   const std::array<bool, 3> mask{list[0], list[1], list[2]};
-  // Rows of the input for the weight, and their gradients back.
-  conv.announce(decomposed, "input", (mask[0] ? 1 : 0) + (mask[1] ? 1 : 0));
+  // The input for the weight, and gradients of it back.
+  conv.windows.announce(
+      decomposed, "input", (mask[0] ? 1 : 0) + (mask[1] ? 1 : 0));
   const Placements unsharded = replicated(decomposed.mesh());
   const at::Tensor g = decomposed.shard(
       "grad_output", decomposed.tensor("grad_output"),
-      conv.output->placements());
+      conv.windows.result()->placements());
   const at::Tensor x = decomposed.shard(
-      "input", decomposed.tensor("input"), conv.input->placements());
+      "input", decomposed.tensor("input"), conv.windows.operand_placements());
   const at::Tensor w =
       decomposed.shard("weight", decomposed.tensor("weight"), unsharded);
   LocalGradients local;
   if (decomposed.computes()) {
-    const Halo halo = conv.halo(decomposed);
+    const Halo halo = conv.windows.halo(decomposed);
+    const Communicator group = conv.windows.group(decomposed);
     // Only the weight's gradient reads values of the input.
-    std::vector<int64_t> shape = x.sizes().vec();
-    shape[static_cast<size_t>(conv.dim)] = halo.padded_rows();
-    const at::Tensor padded =
-        mask[1] ? halo.gather(x, conv.dim, conv.group(decomposed))
-                : at::zeros(shape, x.options());
-    local = local_gradients(decomposed, conv, g, padded, w, mask);
+    const at::Tensor padded = mask[1]
+                                  ? halo.gather(x, group)
+                                  : at::zeros(halo.padded_shape(), x.options());
+    local = local_gradients(decomposed, conv, halo, g, padded, w, mask);
     if (mask[0]) {
-      local.input =
-          halo.scatter_sum(local.input, conv.dim, conv.group(decomposed));
+      local.input = halo.scatter_sum(local.input, group);
     }
   }
-  Placements partial_placements = conv.input->placements();
+  Placements partial_placements = conv.windows.operand_placements();
   for (Placement& p : partial_placements) {
     p = p.is_shard() ? Partial() : p;
   }
@@ -233,38 +151,54 @@ void convolution_backward(const OpCall& call) {
                                 std::vector<int64_t> shape) {
     return decomposed.wrap(
         DTensorSpec::make(
-            decomposed.mesh(), partial_placements, shape, conv.input->dtype()),
+            decomposed.mesh(), partial_placements, shape,
+            conv.windows.operand()->dtype()),
         [&] { return t; });
   };
   std::vector<c10::IValue> results(3, at::Tensor());
   if (mask[0]) {
-    results[0] = decomposed.wrap(conv.input, [&] { return local.input; });
+    results[0] =
+        decomposed.wrap(conv.windows.operand(), [&] { return local.input; });
   }
   if (mask[1]) {
-    results[1] = wrap_partial(local.weight, conv.windows.shape);
+    results[1] = wrap_partial(local.weight, conv.arguments.shape);
   }
   if (mask[2]) {
-    results[2] = wrap_partial(local.bias, {conv.windows.shape[0]});
+    results[2] = wrap_partial(local.bias, {conv.arguments.channels()});
   }
   decomposed.finish(std::move(results));
 }
 
-bool is_unsharded(const Operand& operand) {
-  return !operand.defined || !shards_any(*operand.placements);
+// A weight, or a bias, that is gathered: nothing else could be done with mesh
+// dims that cut the images, and these are larger.
+bool is_gathered_beside(const Operand& weight, const Operand& input) {
+  if (!weight.defined || !shards_any(*weight.placements)) {
+    return true;
+  }
+  for (size_t m = 0; m < input.placements->size(); ++m) {
+    if ((*weight.placements)[m].is_shard() &&
+        !(*input.placements)[m].is_shard()) {
+      return false;
+    }
+  }
+  return c10::multiply_integers(weight.shape) <
+         c10::multiply_integers(input.shape);
 }
 
 bool has_sharded_input(
     const RuleCall& call, const Operand& input, const Operand& weight) {
-  if (call.boolean("transposed") || input.ndim() < 3 ||
-      weight.ndim() != input.ndim() || !is_unsharded(weight) ||
-      sharded_spatial_dim(*input.placements) < 0) {
+  if (input.ndim() < 3 || weight.ndim() != input.ndim() ||
+      !is_gathered_beside(weight, input) ||
+      !shards_windows(*input.placements, kFirstSpatialDim) ||
+      !mesh_dims_of_shards(*input.placements, 1).empty()) {
     return false;
   }
-  const Windows windows(
-      [&](const char* name) { return call.integers(name); }, weight.shape);
+  const ConvArguments arguments(
+      [&](const char* name) { return call.integers(name); }, weight.shape,
+      call.boolean("transposed"), call.integer("groups"));
+  const std::vector<int64_t> result = arguments.result_shape(input.shape.vec());
   for (size_t d = 2; d < weight.shape.size(); ++d) {
-    if (windows.along(d).stride < 1 ||
-        windows.along(d).count(input.shape[d]) < 1) {
+    if (arguments.along(d).stride < 1 || result[d] < 1) {
       return false;  // ATen says what is wrong
     }
   }
@@ -273,7 +207,7 @@ bool has_sharded_input(
 
 bool convolution_is_sharded(const RuleCall& call) {
   return has_sharded_input(call, call.operand(0), call.operand(1)) &&
-         is_unsharded(call.operand(2));
+         is_gathered_beside(call.operand(2), call.operand(0));
 }
 bool convolution_backward_is_sharded(const RuleCall& call) {
   return has_sharded_input(call, call.operand(1), call.operand(2));

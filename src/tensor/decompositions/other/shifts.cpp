@@ -197,7 +197,7 @@ void run_shift(const OpCall& call) {
           coordinate[static_cast<size_t>(m)]);
     };
     decomposed.announce_exchange(
-        "self", spec, m, [&](const std::vector<int64_t>& coordinate) {
+        "self", spec, {m}, [&](const std::vector<int64_t>& coordinate) {
           std::vector<int64_t> shape = spec->layout().local_shape(coordinate);
           shape[static_cast<size_t>(shift.dim)] = 1;
           return exchange_at(coordinate).rows_moved() *
