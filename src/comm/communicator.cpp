@@ -340,6 +340,33 @@ Work all_to_all_direct(
                        .reads = &reads});
 }
 
+Work all_gather_list(
+    const Communicator& group, std::shared_ptr<const TensorList> list,
+    const std::vector<int64_t>& counts) {
+  return submit(
+      impl_of(group), {.kind = CallKind::kAllGather,
+                       .output_counts = counts,
+                       .list = std::move(list)});
+}
+
+Work reduce_scatter_list(
+    const Communicator& group, std::shared_ptr<const TensorList> list,
+    const std::vector<int64_t>& counts, ReduceOp op) {
+  return submit(
+      impl_of(group), {.kind = CallKind::kReduceScatter,
+                       .input_counts = counts,
+                       .reduce_op = op,
+                       .list = std::move(list)});
+}
+
+Work all_reduce_list(
+    const Communicator& group, std::shared_ptr<const TensorList> list,
+    ReduceOp op) {
+  return submit(
+      impl_of(group),
+      {.kind = CallKind::kAllReduce, .reduce_op = op, .list = std::move(list)});
+}
+
 }  // namespace detail::inline comm_layer
 
 void Communicator::all_gather(

@@ -2,8 +2,10 @@
 // every element is copied once.
 #pragma once
 
+#include <memory>
 #include <vector>
 
+#include <comm/call/call.h>
 #include <comm/call/strided_copy.h>
 #include <tessera/comm/communicator.h>
 
@@ -26,5 +28,17 @@ Work all_to_all_direct(
     const Communicator& group, const at::Tensor& output,
     const at::Tensor& input, const std::vector<StridedCopies>& reads,
     const std::vector<int64_t>& received, const std::vector<int64_t>& sent);
+
+/// A collective on lists of tensors, of ranks that share an address space; all
+/// three forms are there. Counts as those of the same call on runs.
+Work all_gather_list(
+    const Communicator& group, std::shared_ptr<const TensorList> list,
+    const std::vector<int64_t>& counts);
+Work reduce_scatter_list(
+    const Communicator& group, std::shared_ptr<const TensorList> list,
+    const std::vector<int64_t>& counts, ReduceOp op);
+Work all_reduce_list(
+    const Communicator& group, std::shared_ptr<const TensorList> list,
+    ReduceOp op);
 
 }  // namespace tessera::detail::inline comm_layer

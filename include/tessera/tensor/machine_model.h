@@ -24,6 +24,10 @@ TESSERA_API size_t cached_plan_count();
 /// Returns how many decisions about calls of operators this rank's thread
 /// keeps; at most 2048.
 TESSERA_API size_t cached_decision_count();
+/// Returns how many calls this thread has decided, instead of finding what it
+/// decided before. Example: a training loop decides nothing after its second
+/// step.
+TESSERA_API int64_t decided_call_count();
 /// Forgets the plans and decisions that this thread keeps, and with them the
 /// meshes, and groups, that they were made for.
 /// Example: clear_caches() before a group that was passed to

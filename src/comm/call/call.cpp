@@ -1,5 +1,6 @@
 #include "comm/call/call.h"
 
+#include <algorithm>
 #include <ostream>
 #include <utility>
 
@@ -87,6 +88,27 @@ std::string dtype_name(at::ScalarType dtype) {
   return c10::toString(dtype);
 }
 
+namespace {
+int64_t numel_of(const at::Tensor& one, const std::vector<at::Tensor>* list) {
+  if (list == nullptr) {
+    return one.defined() ? one.numel() : 0;
+  }
+  int64_t count = 0;
+  for (const at::Tensor& tensor : *list) {
+    count += tensor.numel();
+  }
+  return count;
+}
+}  // namespace
+
+int64_t CollectiveCall::input_numel() const {
+  return numel_of(input, list ? &list->inputs : nullptr);
+}
+
+int64_t CollectiveCall::output_numel() const {
+  return numel_of(output, list ? &list->outputs : nullptr);
+}
+
 CallOutline outline_of(const CollectiveCall& call) {
   CallOutline outline{
       .kind = call.kind,
@@ -96,7 +118,7 @@ CallOutline outline_of(const CollectiveCall& call) {
   if (const at::Tensor& sample = call.sample(); sample.defined()) {
     outline.dtype = sample.scalar_type();
     outline.device = sample.device();
-    outline.numel = sample.numel();
+    outline.numel = call.list ? call.input_numel() : sample.numel();
   }
   return outline;
 }
@@ -177,7 +199,7 @@ CollectiveFingerprint fingerprint_of(
   const bool same_numel = call.kind == CallKind::kAllReduce ||
                           call.kind == CallKind::kBroadcast ||
                           is_point_to_point(call.kind);
-  fingerprint.numel = same_numel ? call.sample().numel() : 0;
+  fingerprint.numel = same_numel ? outline_of(call).numel : 0;
   return fingerprint;
 }
 
@@ -271,7 +293,26 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return x.begin < y.end && y.begin < x.end;
 }
 
+namespace {
+
+// Tensor by tensor: two lists of hundreds would be slow to compare whole.
+bool shares_memory(const TensorList& a, const TensorList& b) {
+  for (size_t i = 0; i < std::min(a.inputs.size(), b.inputs.size()); ++i) {
+    if (overlap(a.outputs[i], b.outputs[i]) ||
+        overlap(a.outputs[i], b.inputs[i]) ||
+        overlap(a.inputs[i], b.outputs[i])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 bool shares_memory(const CollectiveCall& a, const CollectiveCall& b) {
+  if (a.list && b.list) {
+    return shares_memory(*a.list, *b.list);
+  }
   return overlap(a.output, b.output) || overlap(a.output, b.input) ||
          overlap(a.input, b.output);
 }

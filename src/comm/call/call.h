@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <iosfwd>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,10 +43,22 @@ struct RandomStamp {
 /// one.
 struct CauseFingerprint {
   uint64_t label = 0;              // a hash of the name, equal in every build
-  std::array<char, 40> name = {};  // its beginning, for errors
+  std::array<char, 96> name = {};  // its beginning, for errors
   /// The rank has made shards of which it did not know how large those of the
   /// others are; not compared, but what may be behind counts that differ.
   bool took_shards_for_equal = false;
+};
+
+/// Several tensors of ranks that share an address space, moved by one call
+/// without buffers; all on the CPU, contiguous and of one dtype. Tensor i of
+/// one rank goes with tensor i of the others.
+struct TensorList {
+  std::vector<at::Tensor> inputs = {};  // one at least
+  std::vector<at::Tensor> outputs = {};
+  /// Per tensor, where elements come from; they outlive the call. all_gather:
+  /// per group rank, from that rank's input to my output; reduce_scatter: one
+  /// list, from the sum of the inputs to my output; all_reduce: none.
+  std::vector<const std::vector<StridedCopies>*> copies = {};
 };
 
 /// What one rank passes to one collective, after check_call().
@@ -72,12 +85,19 @@ struct CollectiveCall {
   int64_t peer = -1;  // root, destination or source, as a group rank
   int64_t tag = 0;
   const std::vector<StridedCopies>* reads = nullptr;  // outlives the call
+  /// Instead of input and output: of an all_gather, reduce_scatter, all_reduce.
+  std::shared_ptr<const TensorList> list = nullptr;
   RandomStamp stamp = {};  // must agree between ranks, but for send and recv
   CauseFingerprint cause = {};  // so must this
   uint64_t thread = 0;  // and this: a hash of the RankGuard's name, if any
 
   /// Returns a tensor that tells dtype and device; undefined for a barrier.
-  const at::Tensor& sample() const { return input.defined() ? input : output; }
+  const at::Tensor& sample() const {
+    return list ? list->inputs.front() : input.defined() ? input : output;
+  }
+  /// Return how many elements this rank gives and gets; 0 where it does not.
+  int64_t input_numel() const;
+  int64_t output_numel() const;
 };
 
 /// Returns the public function's name: "all_gather".

@@ -136,7 +136,7 @@ void check_sizes(
 }
 
 void check_reduce_op(const CollectiveCall& call, const CallSite& where) {
-  const at::ScalarType dtype = call.input.scalar_type();
+  const at::ScalarType dtype = call.sample().scalar_type();
   TORCH_CHECK_TYPE(
       has_arithmetic(dtype), where, ": dtype ", c10::toString(dtype),
       " has no arithmetic to reduce with; view it as an integer dtype");
@@ -165,9 +165,31 @@ void check_pair(const CollectiveCall& call, const CallSite& where) {
       " and ", call.output.device());
 }
 
+// What a list says of its tensors holds already; ranks compare what follows.
+void check_list(const CollectiveCall& call, const CallSite& where) {
+  const TensorList& list = *call.list;
+  for (size_t i = 0; i < list.inputs.size(); ++i) {
+    TORCH_INTERNAL_ASSERT(
+        list.inputs.size() == list.outputs.size() &&
+        list.inputs[i].is_contiguous() && list.outputs[i].is_contiguous() &&
+        list.inputs[i].scalar_type() == list.outputs[i].scalar_type());
+  }
+  if (call.kind == CallKind::kAllGather) {
+    check_counts(call.output_counts, where.size(), "output", where);
+  } else if (call.kind == CallKind::kReduceScatter) {
+    check_counts(call.input_counts, where.size(), "input", where);
+  }
+  if (is_reduction(call.kind)) {
+    check_reduce_op(call, where);
+  }
+}
+
 }  // namespace
 
 void check_call(CollectiveCall& call, const CallSite& where) {
+  if (call.list) {
+    return check_list(call, where);
+  }
   const int64_t rank = where.group_rank;
   const int64_t size = where.size();
   if (call.kind == CallKind::kBarrier) {

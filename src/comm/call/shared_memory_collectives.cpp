@@ -8,14 +8,11 @@
 #include "base/copy_bytes.h"
 #include "base/stream_copy.h"
 #include "comm/call/device_reduce.h"
+#include "comm/call/list_collectives.h"
 #include "comm/call/reduce.h"
 
 namespace tessera::detail::inline comm_layer {
 namespace {
-
-// Slices of an all_reduce start at multiples of this many elements, so that two
-// threads write no common cache line.
-constexpr int64_t kSliceAlignment = 64;
 
 int64_t before(const std::vector<int64_t>& counts, int64_t group_rank) {
   return std::accumulate(
@@ -83,13 +80,8 @@ void reduce_run(
 }
 
 void all_reduce_chunk(const Calls& calls, int64_t chunk) {
-  const int64_t numel = calls[0]->input.numel();
-  const auto size = static_cast<int64_t>(calls.size());
-  const int64_t per_rank = (numel + size - 1) / size;
-  const int64_t per_chunk =
-      (per_rank + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
-  const int64_t begin = std::min(numel, chunk * per_chunk);
-  const int64_t end = std::min(numel, begin + per_chunk);
+  const auto [begin, end] = slice_of(
+      calls[0]->input.numel(), static_cast<int64_t>(calls.size()), chunk);
   std::vector<at::Tensor> outputs;
   for (const CollectiveCall* call : calls) {
     outputs.push_back(call->output);
@@ -125,6 +117,9 @@ void copy_run(
 void run_chunk(const Calls& calls, int64_t chunk) {
   const CollectiveCall* mine = calls[static_cast<size_t>(chunk)];
   const auto root = static_cast<size_t>(std::max<int64_t>(mine->peer, 0));
+  if (mine->list != nullptr) {
+    return run_list_chunk(calls, chunk);
+  }
   if (mine->reads != nullptr) {
     return read_chunk(calls, *mine);
   }
@@ -164,8 +159,9 @@ void run_chunk(const Calls& calls, int64_t chunk) {
 int64_t bytes_written(const Calls& calls) {
   int64_t bytes = 0;
   for (const CollectiveCall* call : calls) {
-    if (call->output.defined()) {
-      bytes += static_cast<int64_t>(call->output.nbytes());
+    if (const at::Tensor& sample = call->sample(); sample.defined()) {
+      bytes +=
+          call->output_numel() * static_cast<int64_t>(sample.element_size());
     }
   }
   return bytes;

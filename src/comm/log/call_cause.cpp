@@ -1,6 +1,7 @@
 #include "comm/log/call_cause.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <base/copy_bytes.h>
 #include <base/hash.h>
@@ -10,6 +11,7 @@ namespace tessera::detail::inline comm_layer {
 namespace {
 thread_local const CallCause* current_cause = nullptr;
 thread_local const CallLabel* current_label = nullptr;
+thread_local std::string_view joined_tensors;
 thread_local int unrecorded_depth = 0;
 thread_local int unlabelled_depth = 0;
 }  // namespace
@@ -42,6 +44,12 @@ std::string CallCause::name() const {
   return overload_.empty() ? text : text.append(".").append(overload_);
 }
 
+JoinedTensors::JoinedTensors(std::string_view text)
+    : outer_(std::exchange(joined_tensors, text)) {}
+JoinedTensors::~JoinedTensors() {
+  joined_tensors = outer_;
+}
+
 Unlabelled::Unlabelled() {
   ++unlabelled_depth;
 }
@@ -52,18 +60,25 @@ Unlabelled::~Unlabelled() {
 CauseFingerprint current_cause_fingerprint() {
   CauseFingerprint fingerprint;
   const CallCause* cause = current_cause;
-  if (cause == nullptr || unlabelled_depth > 0) {
+  if (unlabelled_depth > 0 || (cause == nullptr && joined_tensors.empty())) {
     return fingerprint;
   }
   fingerprint.label = base::hash_bytes({});
   size_t length = 0;
-  cause->append_name([&](std::string_view piece) {
+  const auto append = [&](std::string_view piece) {
     fingerprint.label = base::hash_bytes(piece, fingerprint.label);
     const size_t more =
         std::min(piece.size(), fingerprint.name.size() - 1 - length);
     base::copy_bytes(fingerprint.name.data() + length, piece.data(), more);
     length += more;
-  });
+  };
+  if (cause != nullptr) {
+    cause->append_name(append);
+  }
+  if (!joined_tensors.empty()) {
+    append(cause != nullptr ? " " : "");
+    append(joined_tensors);
+  }
   return fingerprint;
 }
 

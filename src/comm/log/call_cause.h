@@ -56,6 +56,20 @@ class CallCause {
 /// Returns what ranks compare of this thread's cause; nothing of none.
 CauseFingerprint current_cause_fingerprint();
 
+/// Says which tensors this thread's collectives join, while it lives: ranks
+/// compare that with the cause, since lists of equal shapes look alike. The
+/// text must outlive it. Example: "'blocks.3' {weight, bias}".
+class JoinedTensors {
+ public:
+  explicit JoinedTensors(std::string_view text);
+  ~JoinedTensors();
+  JoinedTensors(const JoinedTensors&) = delete;
+  JoinedTensors& operator=(const JoinedTensors&) = delete;
+
+ private:
+  std::string_view outer_;
+};
+
 /// While it lives, ranks do not compare what leads to this thread's
 /// collectives: those that find out what each rank called.
 class Unlabelled {

@@ -13,10 +13,6 @@ namespace tessera::detail::inline comm_layer {
 
 namespace {
 
-int64_t numel_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.numel() : 0;
-}
-
 // What counts send to other ranks than this one.
 int64_t elsewhere(const std::vector<int64_t>& counts, int64_t group_rank) {
   return c10::sum_integers(counts) - counts[static_cast<size_t>(group_rank)];
@@ -93,8 +89,8 @@ void CallLogs::record(const CommLogEntry& entry) const {
 int64_t elements_moved(
     const CollectiveCall& call, const CallSite& site,
     std::optional<int64_t> larger_shard) {
-  const int64_t larger = larger_shard.value_or(
-      std::max(numel_of(call.input), numel_of(call.output)));
+  const int64_t larger =
+      larger_shard.value_or(std::max(call.input_numel(), call.output_numel()));
   const int64_t once = larger - larger / site.size();
   switch (call.kind) {
     case CallKind::kAllGather:
@@ -111,11 +107,11 @@ int64_t elements_moved(
     case CallKind::kScatter:
       return site.group_rank == call.peer
                  ? elsewhere(call.input_counts, site.group_rank)
-                 : numel_of(call.output);
+                 : call.output_numel();
     case CallKind::kGather:
       return site.group_rank == call.peer
                  ? elsewhere(call.output_counts, site.group_rank)
-                 : numel_of(call.input);
+                 : call.input_numel();
     case CallKind::kBroadcast:
     case CallKind::kSend:
     case CallKind::kRecv:
@@ -135,7 +131,7 @@ CommLogEntry entry_of(const CollectiveCall& call, const CallSite& site) {
   entry.kind = name_of(call.kind);
   entry.ranks = site.group;
   std::optional<int64_t> larger_shard;
-  int64_t written = numel_of(call.output);
+  int64_t written = call.output_numel();
   if (const CallLabel* label = CallLabel::current()) {
     label->describe(entry);
     if (label->shards() && entry.kind == "all_to_all") {

@@ -212,6 +212,9 @@ void install_leaf_hook(const at::Tensor& t) {
     return;
   }
   auto& hooks = meta->hooks_;
+  if (hooks.size() == 1 && is_first(*hooks.front())) {
+    return;
+  }
   if (hooks.empty()) {
     torch::autograd::impl::create_cpp_hook(t);
     hooks.front() = std::make_unique<FirstHook>(t, std::move(hooks.front()));

@@ -270,6 +270,9 @@ at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options) {
   detail::LocalGradient gradient =
       detail::local_gradient("to_local", spec, options.grad_placements);
   const auto& meta = detail::meta_ready(tensor);
+  if (const auto& memory = meta.state().memory) {
+    memory->hand_out();
+  }
   // A view into a gathered copy is not this rank's memory: hand out a copy.
   at::Tensor local =
       meta.copy ? detail::refreshed_shard(tensor).clone() : meta.local.detach();

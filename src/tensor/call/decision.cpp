@@ -10,6 +10,7 @@
 #include <tensor/impl/sharded_impl.h>
 #include <tensor/state/replicated.h>
 #include <tensor/state/strides.h>
+#include <tensor/state/thread_state.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/machine_model.h>
 
@@ -453,6 +454,7 @@ bool has_sharded_argument(const OpCall& call) {
 }
 
 DecisionPtr decide(const OpCall& call, const OpTraits& traits) {
+  ++ThreadState::here().decided_calls;
   try {
     return Decider(call, traits).take();
   } catch (const c10::IndexError& error) {

@@ -14,10 +14,11 @@
 
 namespace tessera::detail::inline tensor_layer {
 
-/// An exchange that follows no plan: the rows of neighbours.
+/// A collective that follows no plan: the rows of neighbours.
 struct Exchange {
-  std::string text;   // "all_to_all tp: rows of neighbours"
-  int64_t bytes = 0;  // the largest over ranks
+  std::string text;     // "all_to_all tp: rows of neighbours"
+  std::string subject;  // "rows of neighbours"
+  int64_t bytes = 0;    // the largest over ranks
   int64_t bytes_here = 0;
 };
 

@@ -56,9 +56,11 @@ struct OpEntry {
 
   /// Of a random operator: the custom kernel draws, for plain tensors too.
   bool is_drawn = false;
-  /// Of a random operator: tells whether the custom kernel runs a call by
-  /// itself; not set where it always does.
-  bool (*draws_by_itself)(const OpCall&) = nullptr;
+  /// Of a random operator: tells whether a call draws; one that does not needs
+  /// no custom kernel. Not set where each call does.
+  bool (*draws)(const OpCall&) = nullptr;
+  /// The custom kernel runs what is decided of the call.
+  bool runs_decision = false;
   /// Of a random operator: returns the placements of the results where they are
   /// not those that its tensors have in common.
   std::optional<Placements> (*random_placements)(const OpCall&) = nullptr;

@@ -124,7 +124,8 @@ void find_entry(const c10::OperatorHandle& op, OpTraits& traits) {
     const OpEntry& unlisted = op_registry().unlisted_random;
     traits.custom_kernel = unlisted.custom_kernel;
     traits.custom_kernel_moves = unlisted.custom_kernel_moves;
-    traits.draws_by_itself = unlisted.draws_by_itself;
+    traits.draws = unlisted.draws;
+    traits.runs_decision = unlisted.runs_decision;
     traits.skip_random = unlisted.skip_random;
   } else if (!draws && traits.is_drawn) {
     traits.custom_kernel = nullptr;

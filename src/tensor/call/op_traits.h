@@ -56,19 +56,27 @@ struct OpTraits : OpEntry {
   bool is_of_lists = false;
 };
 
-/// Tells whether the special kernel of an operator runs this call by itself.
-inline bool has_custom_kernel(const OpCall& call, const OpTraits& traits) {
+/// Tells whether the custom kernel of an operator runs this call. Attention
+/// without dropout, say, draws nothing, and runs as any other operator.
+inline bool needs_custom_kernel(const OpCall& call, const OpTraits& traits) {
   return traits.custom_kernel != nullptr &&
-         (traits.draws_by_itself == nullptr || traits.draws_by_itself(call));
+         (traits.draws == nullptr || traits.draws(call));
+}
+
+/// Tells whether the custom kernel runs this call, and by itself: nothing is
+/// decided.
+inline bool has_custom_kernel(const OpCall& call, const OpTraits& traits) {
+  return !traits.runs_decision && needs_custom_kernel(call, traits);
 }
 
 /// The traits that a thread knows.
 class TraitsCache {
  public:
-  const OpTraits& find(const c10::OperatorHandle& op) {
-    const c10::FunctionSchema* schema = &op.schema();
-    const Slot& slot = slots_[slot_of(schema)];
-    return slot.schema == schema ? *slot.traits : find_uncached(op);
+  /// `schema` is the operator's.
+  const OpTraits& find(
+      const c10::FunctionSchema& schema, const c10::OperatorHandle& op) {
+    const Slot& slot = slots_[slot_of(&schema)];
+    return slot.schema == &schema ? *slot.traits : find_uncached(op);
   }
   /// What find() returned before stays until the next time.
   void clear();

@@ -154,11 +154,19 @@ std::string describe_deferred(const at::Tensor& used) {
       "distribute_module(), make_dtensor_(), or materialize() for a plain one");
 }
 
-// Calls that say something about a tensor and touch no values.
+// Calls that say something about a tensor and touch no values; views too, of
+// which C++ layers are made: the error then names the call that computes.
 bool is_harmless(const OperatorHandle& op) {
   static const std::set<std::string_view> names{
-      "aten::requires_grad_", "aten::detach", "aten::alias",
-      "aten::is_same_size", "aten::_has_compatible_shallow_copy_type"};
+      "aten::requires_grad_",
+      "aten::detach",
+      "aten::alias",
+      "aten::t",
+      "aten::transpose",
+      "aten::as_strided",
+      "aten::view",
+      "aten::is_same_size",
+      "aten::_has_compatible_shallow_copy_type"};
   return names.contains(op.operator_name().name);
 }
 

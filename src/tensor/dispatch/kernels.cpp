@@ -53,7 +53,7 @@ void run_uncached(
       name.name, name.overload_name, CallCause::Reason::kImplied, &mesh);
   if (!mesh.coordinate() && !traits.needs_no_data) {
     run_off_mesh(call, traits);
-  } else if (traits.custom_kernel != nullptr) {
+  } else if (needs_custom_kernel(call, traits)) {
     traits.custom_kernel(call);
   } else {
     if (decision.is_fallback) {
@@ -147,7 +147,7 @@ void backend_kernel(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
   CallObserver* const observer = mine.observer;
   std::optional<CallKey> key;
   DecisionPtr decision;
-  if (traits.custom_kernel == nullptr && observer == nullptr) {
+  if (!needs_custom_kernel(call, traits) && observer == nullptr) {
     key.emplace(call, traits);
     if (const DecisionPtr* known = mine.cache.find(*key)) {
       if ((*known)->is_direct && key->is_simple()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <c10/core/AutogradState.h>
+#include <comm/engine/process/pending_calls.h>
 #include <tensor/fast/decision_cache.h>
 #include <tensor/move/plan_cache.h>
 #include <tensor/state/late_operators.h>
@@ -15,10 +16,15 @@ class ThreadDispatch final : public ThreadState {
 
   /// Returns the traits of an operator, and forgets what is out of date.
   const OpTraits& traits_of(const c10::OperatorHandle& op) {
+    return traits_of(op.schema(), op);
+  }
+  /// For kernels that know the schema: the handle's checks it each time.
+  [[gnu::always_inline]] const OpTraits& traits_of(
+      const c10::FunctionSchema& schema, const c10::OperatorHandle& op) {
     if (generation_ != current_generation()) {
       forget();
     }
-    return traits_.find(op);
+    return traits_.find(schema, op);
   }
 
   void count_typed(int64_t calls_more) {
@@ -54,6 +60,9 @@ class ThreadDispatch final : public ThreadState {
 /// What every kernel of ours does first.
 [[gnu::always_inline]] inline ThreadDispatch& enter_kernel() {
   ensure_registered();
+  if (pending_calls.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    advance_calls_now_and_then();
+  }
   return ThreadDispatch::here();
 }
 

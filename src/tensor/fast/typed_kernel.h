@@ -69,11 +69,13 @@ template <class R, class... A>
 class TypedKernel<R(A...)> final : public c10::OperatorKernel {
  public:
   TypedKernel(const c10::OperatorHandle& op, c10::BoxedKernel boxed)
-      : op_(op.typed<R(A...)>()), boxed_(std::move(boxed)) {}
+      : op_(op.typed<R(A...)>()),
+        schema_(op.schema()),
+        boxed_(std::move(boxed)) {}
 
   R operator()(c10::DispatchKeySet keys, A... arguments) {
     ThreadDispatch& mine = enter_kernel();
-    const OpTraits& traits = mine.traits_of(op_);
+    const OpTraits& traits = mine.traits_of(schema_, op_);
     if (traits.is_view) {
       record_views();
     }
@@ -86,7 +88,7 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
     }
     if (traits.custom_kernel == nullptr && !traits.is_foreign &&
         mine.observer == nullptr) {
-      CallKey key(op_.schema());
+      CallKey key(schema_);
       add_all(key, traits, indices, arguments...);
       // Held, since a kernel that somebody registered for the shards' backend
       // may do anything, also call us again.
@@ -180,6 +182,7 @@ class TypedKernel<R(A...)> final : public c10::OperatorKernel {
   }
 
   c10::TypedOperatorHandle<R(A...)> op_;
+  const c10::FunctionSchema& schema_;  // in the dispatcher's entry, as op_
   c10::BoxedKernel boxed_;
 };
 
@@ -191,11 +194,13 @@ template <class R, class... A>
 class TypedComposite<R(A...)> final : public c10::OperatorKernel {
  public:
   TypedComposite(const c10::OperatorHandle& op, c10::BoxedKernel boxed)
-      : op_(op.typed<R(A...)>()), boxed_(std::move(boxed)) {}
+      : op_(op.typed<R(A...)>()),
+        schema_(op.schema()),
+        boxed_(std::move(boxed)) {}
 
   R operator()(c10::DispatchKeySet keys, A... arguments) {
     ThreadDispatch& mine = enter_kernel();
-    const OpTraits& traits = mine.traits_of(op_);
+    const OpTraits& traits = mine.traits_of(schema_, op_);
     if (traits.custom_kernel == nullptr && !traits.is_random &&
         !traits.reads_values && are_on_one_mesh(arguments...)) {
       mine.count_typed(1);
@@ -255,6 +260,7 @@ class TypedComposite<R(A...)> final : public c10::OperatorKernel {
   }
 
   c10::TypedOperatorHandle<R(A...)> op_;
+  const c10::FunctionSchema& schema_;  // in the dispatcher's entry, as op_
   c10::BoxedKernel boxed_;
 };
 

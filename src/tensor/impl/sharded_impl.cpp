@@ -14,8 +14,14 @@ MetaState& ShardedMeta::change() const {
 }
 
 void wait(const ShardedMeta& meta) {
-  meta.change().pending->wait();
-  meta.change().pending.reset();
+  MetaState& state = meta.change();
+  if (state.pending) {
+    state.pending->wait();
+    state.pending.reset();
+  }
+  if (state.memory && !state.memory->is_filled()) {
+    state.memory->fill();
+  }
 }
 
 }  // namespace tessera::detail::inline tensor_layer

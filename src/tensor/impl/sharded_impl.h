@@ -30,6 +30,7 @@ namespace tessera::detail::inline tensor_layer {
 
 struct ViewCopy;
 struct ViewSource;
+struct ParameterMember;
 struct ParameterUse;
 struct ShardedMeta;
 
@@ -40,6 +41,47 @@ struct PendingMove {
   virtual void wait() = 0;
 };
 
+/// The memory of a gathered parameter, which is given back between uses. The
+/// tensor and all its views share one, so that whichever is used first has it
+/// filled again.
+class GatheredMemory {
+ public:
+  explicit GatheredMemory(at::Tensor of) : shard_(std::move(of)) {}
+  GatheredMemory(const GatheredMemory&) = delete;
+  GatheredMemory& operator=(const GatheredMemory&) = delete;
+  virtual ~GatheredMemory() = default;
+
+  /// Tells whether it holds the values that the shards have now.
+  bool is_filled() const { return filled_ && version_ == shard_version(); }
+  /// Gathers them; collective.
+  virtual void fill() = 0;
+  /// Takes what was written over into the shard: all ranks hold the same.
+  virtual void write_back() = 0;
+  /// Says that a plain tensor shows it, as to_local() returns: it is kept.
+  virtual void hand_out() = 0;
+  /// Says that a backward pass computes with it.
+  virtual void note_backward() = 0;
+  /// Layers bring their other inputs to the dtype of the parameter.
+  virtual bool casts_inputs() const = 0;
+
+ protected:
+  uint32_t shard_version() const {
+    const auto& counter = shard_.unsafeGetTensorImpl()->version_counter();
+    return counter.enabled() ? counter.current_version() : 0;
+  }
+  const at::Tensor& shard() const { return shard_; }
+  /// Says which version of the shard the values are of; nothing of none.
+  void set_filled(std::optional<uint32_t> version) {
+    filled_ = version.has_value();
+    version_ = version.value_or(0);
+  }
+
+ private:
+  const at::Tensor shard_;
+  bool filled_ = false;
+  uint32_t version_ = 0;
+};
+
 /// What changes about a tensor while its meta stays.
 struct MetaState {
   /// Made when the first ViewCopy of the shard is, or its sums are known.
@@ -47,6 +89,10 @@ struct MetaState {
   /// What the tensor, or the one that it is a view of, asks of calls that use
   /// it as a parameter; see parameter_use.h.
   std::shared_ptr<const ParameterUse> use;
+  /// Set where calls take a gathered tensor in its place; see member_use.h.
+  std::shared_ptr<ParameterMember> member;
+  /// Set where `local` lies in memory that is given back between uses.
+  std::shared_ptr<GatheredMemory> memory;
   /// The mesh dim in which gradients of the leaf may stay partial values.
   std::optional<int64_t> unreduced_dim;
   /// Set while an asynchronous move fills the shard; see meta_ready().
@@ -88,7 +134,11 @@ struct ShardedMeta final : c10::BackendMeta {
   /// Returns it for a change, and makes it where there is none.
   MetaState& change() const;
   bool has_state() const { return state_ != nullptr; }
-  bool is_pending() const { return state_ && state_->pending; }
+  /// Tells whether its data must be waited for, or gathered again.
+  bool is_pending() const {
+    return state_ && (state_->pending ||
+                      (state_->memory && !state_->memory->is_filled()));
+  }
   ViewSource* view_source() const {
     return state_ ? state_->view_source.get() : nullptr;
   }
@@ -109,7 +159,8 @@ inline const ShardedMeta& meta_nowait(const at::Tensor& t) {
   return *static_cast<ShardedMeta*>(
       t.unsafeGetTensorImpl()->get_backend_meta());
 }
-/// Waits for an asynchronous move, then forgets it.
+/// Waits for an asynchronous move, then forgets it; fills memory that was given
+/// back.
 void wait(const ShardedMeta& meta);
 /// Returns the meta when its shard is there: the first use of a tensor that
 /// moves asynchronously waits here.

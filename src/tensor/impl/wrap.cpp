@@ -120,9 +120,9 @@ at::Tensor wrap_view(
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   share_version(local, *meta);
-  std::shared_ptr<const ParameterUse> use;
+  InheritedState state;
   if (meta->has_state()) [[unlikely]] {
-    use = meta->state().use;
+    state = inherited_state(*meta);
   }
   constexpr auto offset = ShardedImpl::storage_offset_of();
   at::Tensor view = make_from_template(
@@ -131,8 +131,8 @@ at::Tensor wrap_view(
           wrapper_template.start(), source.unsafeGetTensorImpl()->*offset,
           wrapper_template.like()),
       source.is_inference(), meta->base ? meta->base : std::move(meta));
-  if (use) [[unlikely]] {
-    take_use(view, use);
+  if (state) [[unlikely]] {
+    take_state(view, std::move(state));
   }
   return view;
 }
@@ -194,10 +194,18 @@ void share_version(const at::Tensor& local, const ShardedMeta& source) {
   }
 }
 
-void take_use(
-    const at::Tensor& view, const std::shared_ptr<const ParameterUse>& use) {
-  meta_nowait(view).change().use = use;
-  add_key(view, kUseKey);
+InheritedState inherited_state(const ShardedMeta& source) {
+  const MetaState& state = source.state();
+  return {state.use, source.copy ? nullptr : state.memory};
+}
+
+void take_state(const at::Tensor& view, InheritedState state) {
+  MetaState& its = meta_nowait(view).change();
+  its.memory = std::move(state.memory);
+  if (state.use) {
+    its.use = std::move(state.use);
+    add_key(view, kUseKey);
+  }
 }
 
 void add_key(const at::Tensor& t, c10::DispatchKey key) {
@@ -246,15 +254,17 @@ at::Tensor wrap_view(
   auto meta = c10::static_intrusive_pointer_cast<ShardedMeta>(
       source.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   share_version(local, *meta);
-  const std::shared_ptr<const ParameterUse> use = meta->state().use;
+  InheritedState state = inherited_state(*meta);
   ViewOf shown;
   shown.copy = copy ? std::move(copy) : meta->copy;
-  if (!shown.copy) {
+  if (shown.copy) {
+    state.memory = nullptr;
+  } else {
     shown.base = meta->base ? meta->base : std::move(meta);
   }
   at::Tensor view = wrap(std::move(local), spec, std::move(shown));
-  if (use) {
-    take_use(view, use);
+  if (state) {
+    take_state(view, std::move(state));
   }
   follow_source(view, source);
   return view;

@@ -145,10 +145,16 @@ void follow_source(const at::Tensor& view, const at::Tensor& source);
 
 /// Makes a view of a shard count writes with the shard: see Note [Versions].
 void share_version(const at::Tensor& local, const ShardedMeta& source);
-/// Gives a view the parameter use of its source: calls with the view then move
-/// tensors as calls with the parameter do.
-void take_use(
-    const at::Tensor& view, const std::shared_ptr<const ParameterUse>& use);
+/// What a view has of the state of its source.
+struct InheritedState {
+  /// Calls with the view move tensors as calls with the parameter do.
+  std::shared_ptr<const ParameterUse> use;
+  std::shared_ptr<GatheredMemory> memory;
+
+  explicit operator bool() const { return use || memory; }
+};
+InheritedState inherited_state(const ShardedMeta& source);
+void take_state(const at::Tensor& view, InheritedState state);
 /// Adds a dispatch key to a wrapper.
 void add_key(const at::Tensor& t, c10::DispatchKey key);
 

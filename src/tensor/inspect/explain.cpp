@@ -82,7 +82,7 @@ const char* text_of(const detail::DryCall& call) {
 void print_exchange(
     std::ostream& out, const std::string& name,
     const detail::Exchange& exchange, Total& total) {
-  out << name << ": rows of neighbours\n  1. "
+  out << name << ": " << exchange.subject << "\n  1. "
       << base::with_bytes(exchange.text, exchange.bytes_here) << '\n';
   total.bytes += exchange.bytes_here;
 }

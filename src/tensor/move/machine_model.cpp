@@ -34,6 +34,10 @@ size_t cached_decision_count() {
   return detail::ThreadState::here().decision_count();
 }
 
+int64_t decided_call_count() {
+  return detail::ThreadState::here().decided_calls;
+}
+
 int64_t dispatched_call_count() {
   return detail::ThreadState::here().calls;
 }

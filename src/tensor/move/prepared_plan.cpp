@@ -173,7 +173,9 @@ PreparedStep prepare_exchange(const Step& step, const DeviceMesh& mesh) {
   return result;
 }
 
-PreparedStep prepare(const Step& step, const DeviceMesh& mesh) {
+}  // namespace
+
+PreparedStep prepare_step(const Step& step, const DeviceMesh& mesh) {
   if (step.kind == StepKind::kExchange) {
     return prepare_exchange(step, mesh);
   }
@@ -181,13 +183,12 @@ PreparedStep prepare(const Step& step, const DeviceMesh& mesh) {
                            : PreparedStep{.step = &step, .takes_part = false};
 }
 
-}  // namespace
-
 PreparedPlan::PreparedPlan(SpecPtr from, SpecPtr to, RedistributePlan by)
     : source(std::move(from)), target(std::move(to)), plan(std::move(by)) {
   for (const Step& step : plan.steps) {
     const bool arrived = step.after.mesh() == target->mesh().mesh_shape();
-    steps.push_back(prepare(step, arrived ? target->mesh() : source->mesh()));
+    steps.push_back(
+        prepare_step(step, arrived ? target->mesh() : source->mesh()));
   }
   if (target->has_shard()) {
     strides = shard_strides(

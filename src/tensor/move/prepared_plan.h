@@ -45,4 +45,8 @@ struct PreparedPlan {
   std::vector<int64_t> strides;
 };
 
+/// Prepares one step for the rank of the mesh on which it happens. The step
+/// must outlive the result.
+PreparedStep prepare_step(const Step& step, const DeviceMesh& mesh);
+
 }  // namespace tessera::detail::inline tensor_layer

@@ -50,12 +50,19 @@ at::Tensor redistribute_value(
   return copy;
 }
 
+void bring(const ViewSource& source) {
+  if (source.memory && !source.memory->is_filled()) {
+    source.memory->fill();
+  }
+}
+
 void refresh(ViewCopy& copy) {
   const ViewSource& shard = *copy.shard;
   if (copy.is_stale()) {
     if (shard.of) {
       refresh(*shard.of);
     }
+    bring(shard);
     write_once(
         copy.value,
         redistribute_value(shard.local, *shard.spec, copy.spec->placements()));
@@ -83,7 +90,8 @@ std::shared_ptr<ViewSource> view_source_of(const ShardedMeta& meta) {
         .writes = std::move(writes),
         .copies = {},
         .of = meta.copy,
-        .base = meta.base});
+        .base = meta.base,
+        .memory = meta.copy ? nullptr : meta.state().memory});
   }
   return meta.state().view_source;
 }
@@ -179,16 +187,26 @@ void after_write(const at::Tensor& t) {
   if (meta.copy) {
     return after_write(*meta.copy);
   }
-  if (const ViewSource* view_source = shown_by(meta).view_source()) {
-    ++*view_source->writes;
+  const ShardedMeta& root = shown_by(meta);
+  if (root.has_state()) [[unlikely]] {
+    if (const auto& memory = root.state().memory) {
+      memory->write_back();
+    }
+    if (const ViewSource* view_source = root.view_source()) {
+      ++*view_source->writes;
+    }
   }
 }
 
 void after_write(ViewCopy& copy) {
   ViewSource& shard = *copy.shard;
   const KeptMoves::Suspend suspend;
+  bring(shard);
   shard.local.copy_(
       redistribute_shard(copy.value, *copy.spec, shard.spec->placements()));
+  if (shard.memory) {
+    shard.memory->write_back();
+  }
   if (shard.of) {
     after_write(*shard.of);
   } else {

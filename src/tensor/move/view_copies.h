@@ -41,6 +41,8 @@ struct ViewSource {
   /// Set where `local` shows the memory of another tensor's shard.
   c10::intrusive_ptr<ShardedMeta> base;
   std::optional<KnownSums> sums = std::nullopt;
+  /// Set where `local` lies in memory that is given back between uses.
+  std::shared_ptr<GatheredMemory> memory = nullptr;
 
   /// Counts all writes, those through to_local() included.
   uint64_t generation() const {

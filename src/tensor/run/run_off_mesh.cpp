@@ -176,8 +176,8 @@ at::Tensor wrap_without_data(
 at::Tensor view_without_data(
     const SpecPtr& spec, c10::Device device, const at::Tensor& source) {
   at::Tensor view = wrap_without_data(spec, device, {nullptr, root_of(source)});
-  if (const auto& use = meta_nowait(source).state().use) {
-    take_use(view, use);
+  if (InheritedState state = inherited_state(meta_nowait(source))) {
+    take_state(view, std::move(state));
   }
   follow_source(view, source);
   return view;

@@ -41,6 +41,8 @@ class ThreadState {
   int64_t calls = 0;
   /// Those of them that needed no stack.
   int64_t typed_calls = 0;
+  /// Calls that were decided.
+  int64_t decided_calls = 0;
   /// Set while calls are noted down instead of run.
   CallObserver* observer = nullptr;
   ReplicationDepth replication;

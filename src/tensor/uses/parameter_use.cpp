@@ -17,6 +17,7 @@
 #include <tensor/state/late_operators.h>
 #include <tensor/state/plain_is_replicated.h>
 #include <tensor/state/thread_state.h>
+#include <tensor/uses/member_use.h>
 #include <tessera/layout/notation.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -113,13 +114,14 @@ at::Tensor as_sharded(
   Placements placements(static_cast<size_t>(mesh.ndim()), Replicate());
   if (!PlainIsReplicated::active()) {
     TORCH_CHECK_VALUE(
-        mesh.size() == mesh.size(use.mesh_dim), use.name, " on ",
-        to_string(mesh), ": the input is plain, and what it is in other dims ",
+        use.plain_input && mesh.size() == mesh.size(use.mesh_dim), use.name,
+        " on ", to_string(mesh),
+        ": the input is plain, and what it is in other dims ",
         "of the mesh is not known; got shape ", t.sizes(),
         "; from_local() or distribute_tensor() it, or hold a "
         "tessera::ImplicitReplication where it is equal on all ranks");
     placements[static_cast<size_t>(use.mesh_dim)] =
-        target_in(use.plain_input, t, use);
+        target_in(*use.plain_input, t, use);
   }
   const bool is_unsharded =
       placements[static_cast<size_t>(use.mesh_dim)].is_replicate();
@@ -157,6 +159,21 @@ at::Tensor take_steps(
     }
   }
   return t;
+}
+
+// Brings the inputs of a layer to the dtype of a gathered parameter.
+void cast_inputs(const OpCall& call, const ParameterRoles& roles) {
+  const at::Tensor parameter = call.argument(roles.parameter).toTensor();
+  const auto& memory = meta_nowait(parameter).state().memory;
+  if (!memory || !memory->casts_inputs() ||
+      roles.kind == ParameterRoles::Kind::kScale) {
+    return;
+  }
+  call.map_argument_tensors([&](const at::Tensor& t) {
+    const bool casts = t.defined() && t.is_floating_point() &&
+                       t.scalar_type() != parameter.scalar_type();
+    return casts ? t.to(parameter.scalar_type()) : t;
+  });
 }
 
 // A forward pass that is repeated inside a backward pass records again.
@@ -197,6 +214,7 @@ bool run_as_used(const OpCall& call) {
   const DeviceMesh mesh =
       spec_of(call.argument(roles.parameter).toTensor()).mesh();
   const c10::impl::ExcludeDispatchKeyGuard once(kUseKey);
+  cast_inputs(call, roles);
   c10::IValue& input = call.argument(roles.input);
   input = take_steps(
       as_sharded(input.toTensor(), mesh, *use), use->input, *use,
@@ -227,15 +245,20 @@ void pass_on(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
 
 void use_kernel(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   ensure_registered();
-  if (!record_call(op, stack) &&
-      !traits_of(op).run_as_used(OpCall(op, stack))) {
+  if (record_call(op, stack)) {
+    return;
+  }
+  const OpCall call(op, stack);
+  use_members(call);
+  if (!traits_of(op).run_as_used(call)) {
     pass_on(op, keys, stack);
   }
 }
 
-// Operators that take no parameters.
+// Operators that ask for nothing by themselves.
 void other_kernel(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   if (!record_call(op, stack)) {
+    use_members(OpCall(op, stack));
     pass_on(op, keys, stack);
   }
 }
@@ -265,20 +288,18 @@ void keep_use(const at::Tensor& from, const at::Tensor& to) {
   if (state.use) {
     set_parameter_use(to, state.use);
   }
+  if (state.member) {
+    set_member(to, state.member);
+  }
 }
 
 namespace {
 
-// Views of parameters, of which C++ layers are made, ask for nothing and cost
-// nothing here; those of a deferred tensor are found by the storage they share.
-void pass_views(std::vector<c10::RegistrationHandleRAII>& handles) {
+// Second tensors over one shard ask for nothing and cost nothing here; those of
+// a deferred tensor are found by the storage they share.
+void pass_aliases(std::vector<c10::RegistrationHandleRAII>& handles) {
   for (const c10::OperatorName& name :
-       {c10::OperatorName("aten::t", ""),
-        {"aten::transpose", "int"},
-        {"aten::as_strided", ""},
-        {"aten::view", ""},
-        {"aten::alias", ""},
-        {"aten::detach", ""}}) {
+       {c10::OperatorName("aten::alias", ""), {"aten::detach", ""}}) {
     handles.push_back(c10::Dispatcher::singleton().registerImpl(
         name, kUseKey, c10::KernelFunction::makeFallthrough(), std::nullopt,
         nullptr, "tessera"));
@@ -289,7 +310,7 @@ void pass_views(std::vector<c10::RegistrationHandleRAII>& handles) {
 
 void register_use_kernels(std::vector<c10::RegistrationHandleRAII>& handles) {
   auto& dispatcher = c10::Dispatcher::singleton();
-  pass_views(handles);
+  pass_aliases(handles);
   if (!dispatcher.hasBackendFallbackForDispatchKey(kUseKey)) {
     handles.push_back(dispatcher.registerFallback(
         kUseKey, c10::KernelFunction::makeFromBoxedFunction<&other_kernel>(),

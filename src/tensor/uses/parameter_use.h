@@ -43,8 +43,8 @@ struct ParameterUse {
   std::string name;
   /// The dim of the parameter's mesh that the style is about.
   int64_t mesh_dim = 0;
-  /// What a plain input is taken for in that dim.
-  Placement plain_input = Replicate();
+  /// What a plain input is taken for in that dim; not said where it is not set.
+  std::optional<Placement> plain_input = Replicate();
   std::vector<UseStep> input = {};
   std::vector<UseStep> output = {};
   /// Products element by element ask too: norms are often written by hand.
@@ -61,7 +61,8 @@ void set_parameter_use(
 /// Returns what set_parameter_use() attached, or nullptr.
 std::shared_ptr<const ParameterUse> parameter_use(const at::Tensor& parameter);
 
-/// Gives `to` the use of `from`, of which it is to take the place.
+/// Gives `to` the use of `from`, of which it is to take the place, and its
+/// place in a group.
 void keep_use(const at::Tensor& from, const at::Tensor& to);
 
 /// Forgets the last move of this thread, so that the next call that asks for it

@@ -2,6 +2,9 @@
 #include <harness/counting_allocator.h>
 
 #include <cstdlib>
+#include <fstream>
+
+#include <harness/ranks.h>
 
 #include "../../../examples/gpt.h"
 #include "modules.h"
@@ -37,45 +40,93 @@ struct Held {
   int64_t model = 0;    // whole
   int64_t largest = 0;  // in one piece
   int64_t collectives = 0;
+  int64_t resident = 0;  // more than before, at most, in this process
 };
 
-template <class Make>
-Held place_deferred(const Make& make, const DeviceMesh& mesh) {
+// What the system says of this process, in bytes.
+int64_t process_bytes(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word && word != name + ":") {
+  }
+  int64_t kibibytes = 0;
+  status >> kibibytes;
+  return kibibytes << 10;
+}
+
+// Compares the shards with those of a model that is made whole, on one rank
+// after the other.
+void expect_values_of_whole(
+    const gpt::Gpt& model, const gpt::Sizes& sizes, const DeviceMesh& mesh) {
+  for (int64_t r = 0; r < mesh.size(); ++r) {
+    manual_seed(0);
+    init().communicator().barrier();
+    if (r != rank()) {
+      continue;
+    }
+    manual_seed(7);
+    const ReplicatedRandom equal;
+    const gpt::Gpt whole(sizes);
+    const auto mine = model->parameters();
+    const auto all = whole->parameters();
+    for (size_t i = 0; i < mine.size(); ++i) {
+      const auto cut = distribute_tensor(
+          all[i].detach(), mesh, placements(mine[i]),
+          {.src_data_rank = std::nullopt});
+      EXPECT_TRUE(at::equal(to_local(mine[i].detach()), to_local(cut))) << i;
+    }
+  }
+  manual_seed(0);
+  init().communicator().barrier();
+}
+
+Held place_deferred(const gpt::Sizes& sizes, const DeviceMesh& mesh) {
   CountingAllocator::Count& count = CountingAllocator::of_rank();
   const int64_t before = count.live;
   count.peak = before;
   count.largest = 0;
-  auto model = [&] {
+  manual_seed(7);
+  gpt::Gpt model = [&] {
     const DeferredInit later;
-    return make();
+    return gpt::Gpt(sizes);
   }();
   Held held;
   held.model = bytes_of(model->parameters(), false);
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
+  const int64_t resident = process_bytes("VmRSS");
   const CommLog log;
   parallelize_module(*model, mesh, gpt_plan());
   held.peak = count.peak - before;
   held.largest = count.largest;
+  held.resident = process_bytes("VmHWM") - resident;
   held.shards = bytes_of(model->parameters(), true);
   held.collectives = log.count();
+  expect_values_of_whole(model, sizes, mesh);
   return held;
 }
 
 // What small things take: indices, the answers to questions of the dispatcher.
 constexpr int64_t kSlack = 64 << 10;
+// What the system counts beside: code, stacks, rounded sizes.
+constexpr int64_t kProcessSlack = 24 << 20;
 
 void expect_no_whole_model(const gpt::Sizes& sizes) {
   const testing::WithCounts counts;
   run_ranks(4, [&] {
-    const Held held =
-        place_deferred([&] { return gpt::Gpt(sizes); }, mesh_of({4}, {"tp"}));
+    const Held held = place_deferred(sizes, mesh_of({4}, {"tp"}));
     EXPECT_EQ(held.collectives, 0);
     EXPECT_LE(held.peak, held.shards + kSlack);
     EXPECT_LE(held.shards, held.model / 4 + held.model / 20);
     EXPECT_GE(held.shards, held.model / 4);
+    if (harness::on_processes()) {
+      EXPECT_LE(held.resident, held.shards + kProcessSlack);
+    }
     if (rank() == 0) {
       std::cout << "model " << held.model << " bytes; rank 0 holds "
                 << held.shards << ", at most " << held.peak
-                << " while it was made, " << held.largest << " in one piece\n";
+                << " while it was made, " << held.largest
+                << " in one piece; the process grew by " << held.resident
+                << '\n';
     }
   });
 }

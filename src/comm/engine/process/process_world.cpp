@@ -137,6 +137,7 @@ ProcessWorld::ProcessWorld(
 
 ProcessWorld::~ProcessWorld() {
   leave("");
+  const Lock lock(mutex_);  // other threads may be moving calls on
   for (const auto& [ranks, group] : groups_) {
     mark_broken(*group, "the world has ended");
   }
@@ -262,6 +263,14 @@ void ProcessWorld::move_all() {
     }
     return call->complete() || call->failed();
   });
+  pending_.set_count(static_cast<int64_t>(active_.size()));
+}
+
+void ProcessWorld::try_move_all() {
+  const Lock lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock()) {
+    move_all();
+  }
 }
 
 // A connection that breaks is often the end of another rank, which may have

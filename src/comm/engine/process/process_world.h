@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "comm/engine/engine.h"
+#include "comm/engine/process/pending_calls.h"
 #include "comm/engine/process/transport.h"
 
 namespace tessera::detail::inline comm_layer {
@@ -78,6 +79,8 @@ class ProcessWorld : public WorldImpl,
   /// Moves a call on; what ends it breaks its group.
   void advance_or_fail(ProcessCall& call);
   void move_all();
+  /// The same, unless another thread is at it.
+  void try_move_all();
   void hear();
   void hear_failure(int64_t rank, const std::string& text);
   void miss_ended_ranks();
@@ -100,6 +103,8 @@ class ProcessWorld : public WorldImpl,
   std::map<int64_t, std::string> failures_;  // "rank 2 failed: ...", by rank
   std::string first_failure_;
   bool left_ = false;
+  /// Ends first: see the destructor.
+  PendingCalls pending_{[this] { try_move_all(); }};
 };
 
 }  // namespace tessera::detail::inline comm_layer

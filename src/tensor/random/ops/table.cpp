@@ -66,17 +66,10 @@ void check_no_fused_dropout(const OpCall& call) {
 // through ATen's operators is ours.
 void unlisted_kernel(const OpCall& call) {
   const OpTraits& traits = traits_of(call.op());
-  if (!draws(call)) {
-    return run_general(call, traits);
-  }
   check_no_fused_dropout(call);
   const RandomOperation random_operation(call);
   give_generator(call, call.mesh()->world().random_counters()->next());
   run_general(call, traits);
-}
-
-bool never_draws_by_itself(const OpCall&) {
-  return false;
 }
 
 void skip_unlisted(const OpCall& call) {
@@ -88,8 +81,7 @@ void skip_unlisted(const OpCall& call) {
 
 // Which form of attention: the math form, whose dropout is ours.
 void attention_choice_kernel(const OpCall& call) {
-  draws(call) ? call.finish(int64_t{0})
-              : run_general(call, traits_of(call.op()));
+  call.finish(int64_t{0});
 }
 
 // Runs attention with dropout in its math form, whose dropout is ours. ATen
@@ -283,11 +275,12 @@ void add_random_operators(OpRegistry& ops) {
   }
   ops.unlisted_random.custom_kernel = unlisted_kernel;
   ops.unlisted_random.custom_kernel_moves = list_moves;
-  ops.unlisted_random.draws_by_itself = never_draws_by_itself;
+  ops.unlisted_random.draws = draws;
+  ops.unlisted_random.runs_decision = true;
   ops.unlisted_random.skip_random = skip_unlisted;
   OpEntry& choice = ops.at("aten::_fused_sdp_choice");
   choice.custom_kernel = attention_choice_kernel;
-  choice.draws_by_itself = draws;
+  choice.draws = draws;
   ops.at("aten::scaled_dot_product_attention").composite =
       run_attention_with_dropout;
 }
