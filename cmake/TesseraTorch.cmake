@@ -39,6 +39,17 @@ function(tessera_plain_torch prefix)
     INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO")
 endfunction()
 
+# LibTorch exports functions of the standard library that its builders linked
+# statically, all of std::filesystem among them. Bound to those, a program of another
+# g++ reads their classes by its own headers: directory iteration jumps to address 0
+# (g++ 13, LibTorch 2.11). So the standard library is looked through first.
+function(tessera_own_standard_library)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    set_property(TARGET torch APPEND PROPERTY INTERFACE_LINK_OPTIONS
+      "LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state")
+  endif()
+endfunction()
+
 macro(tessera_find_torch)
   if(NOT TARGET torch)
     tessera_locate_torch()
@@ -62,6 +73,9 @@ macro(tessera_find_torch)
       set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
       find_package(Torch QUIET)
       set(CMAKE_MESSAGE_LOG_LEVEL "${tessera_log_level}")
+    endif()
+    if(TARGET torch)
+      tessera_own_standard_library()
     endif()
   endif()
 endmacro()

@@ -36,7 +36,7 @@ FOLDERS = {
                "decompositions/other", "random/philox", "random/fill", "random/ops",
                "deferred", "autograd", "api", "uses", "fast", "inspect", "dispatch"],
     "modules": ["."],
-    "parallel": [".", "styles", "recompute"],
+    "parallel": [".", "fully_shard", "styles", "recompute"],
     "sharded_tensor": ["spec", "format", "tensor", "module", "ops"],
     "checkpoint": ["write", ".", "state", "calls"],
 }

@@ -180,6 +180,7 @@ require_torch() {
     fail "$wanted; pip could not install torch==$torch_version into .venv: $(grep -i error "$log" | tail -1)"
   install_wheels numpy pytest expecttest safetensors ||
     say "pip could not install numpy, pytest, expecttest and safetensors into .venv: the tests of the Python package are skipped"
+  install_wheels mypy || say "pip could not install mypy into .venv: the test of types is skipped"
 }
 install_wheels() {
   with_progress "installing $* into .venv" pip_install "$@"

@@ -14,6 +14,7 @@
 #include <tessera/comm/device_mesh.h>
 #include <tessera/comm/flight_recorder.h>
 #include <tessera/comm/from_process_group.h>
+#include <tessera/comm/progress.h>
 #include <tessera/comm/wait_hooks.h>
 #include <tessera/comm/world.h>
 #include <tessera/layout/box.h>
@@ -32,6 +33,7 @@
 #include <tessera/parallel/data_parallel.h>
 #include <tessera/parallel/distribute_module.h>
 #include <tessera/parallel/ema.h>
+#include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/local_map.h>
 #include <tessera/parallel/loss_parallel.h>
 #include <tessera/parallel/loss_scaler.h>

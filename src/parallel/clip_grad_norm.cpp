@@ -1,27 +1,42 @@
 #include <tessera/parallel/clip_grad_norm.h>
 
-#include <algorithm>
 #include <cmath>
 
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <parallel/values_over_meshes.h>
-#include <tessera/tensor/dtensor.h>
 
 namespace tessera {
 
 namespace {
 
-// Returns the sum of powers of a shard's elements, the largest magnitude for an
-// infinite norm. Powers of halves, and sums of many, need more than halves.
-at::Tensor power_of(const at::Tensor& shard, double p) {
-  if (shard.numel() == 0) {
-    return at::zeros({}, shard.options().dtype(at::kDouble));
+// Powers of halves, and sums of many, need more than halves.
+c10::ScalarType wide(c10::ScalarType dtype) {
+  return c10::isReducedFloatingType(dtype) ? at::kFloat : dtype;
+}
+
+// Returns the sum of powers of shards' elements, the largest magnitude for an
+// infinite norm.
+at::Tensor power_of(const std::vector<at::Tensor>& shards, double p) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;  // shards are plain
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& shard : shards) {
+    if (shard.numel() > 0) {
+      norms.push_back(
+          at::linalg_vector_norm(
+              shard, p, std::nullopt, false, wide(shard.scalar_type()))
+              .view({1}));
+    }
   }
-  const at::Tensor norm = at::linalg_vector_norm(shard, p).to(at::kDouble);
-  return std::isinf(p) ? norm : norm.pow(p);
+  if (norms.empty()) {
+    return at::zeros({}, shards[0].options().dtype(at::kDouble));
+  }
+  const at::Tensor all = at::cat(norms).to(at::kDouble);
+  return std::isinf(p) ? all.max() : all.pow(p).sum();
 }
 
 // Of all gradients, known to all ranks; undefined where there are none.
@@ -30,11 +45,8 @@ at::Tensor total_norm(
   const double p = options.norm_type;
   detail::ValuesOverMeshes powers(
       std::isinf(p) ? ReduceOp::kMax : ReduceOp::kSum);
-  for (const at::Tensor& gradient : gradients) {
-    powers.add(
-        gradient,
-        power_of(is_dtensor(gradient) ? to_local(gradient) : gradient, p));
-  }
+  powers.add(
+      gradients, [&](const auto& shards) { return power_of(shards, p); });
   const at::Tensor total = powers.take(options.stages);
   return !total.defined() || std::isinf(p) ? total : total.pow(1 / p);
 }
@@ -61,13 +73,11 @@ at::Tensor clip_grad_norm(
       "; no gradient was changed");
   const double scale = max_norm / (value + 1e-6);
   if (!(scale >= 1)) {
-    for (const at::Tensor& gradient : gradients) {
-      gradient.mul_(scale);
-    }
+    detail::scale_gradients(gradients, scale);
   }
   return gradients.empty()
              ? total
-             : total.to(c10::toRealValueType(gradients[0].scalar_type()));
+             : total.to(c10::toRealValueType(wide(gradients[0].scalar_type())));
 }
 
 }  // namespace tessera

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
-#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <comm/log/call_cause.h>
 #include <parallel/mesh_dim.h>
 #include <tensor/autograd/leaf_gradient.h>
+#include <tensor/move/group_move.h>
+#include <tensor/uses/member_use.h>
 #include <tessera/tensor/dtensor.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -20,26 +23,33 @@ namespace tessera {
 
 namespace {
 
-using detail::Work;
+using detail::GroupItem;
+using detail::GroupMoveKind;
+using detail::GroupPlan;
 
-// A gradient that lies in a bucket's buffer.
-struct Packed {
+struct Named {
+  at::Tensor parameter;
+  std::string name;
+};
+
+// A gradient that is on its way.
+struct Started {
   at::Tensor parameter;
   at::Tensor gradient;  // as it was when the bucket began
 };
 
 // Parameters whose gradients are reduced together, and what is under way.
 struct Bucket {
-  std::vector<at::Tensor> parameters;
+  std::vector<Named> parameters;
   /// Parameters that had no gradient in the last step: not waited for.
   std::set<const c10::TensorImpl*> unused;
   /// Those whose gradient came, in backward passes that do not accumulate.
   std::set<const c10::TensorImpl*> arrived;
   size_t changes = 0;   // gradients that came, in all of them
   size_t begun_at = 0;  // `changes` when it began
-  std::vector<Packed> packed;
-  at::Tensor buffer;
-  Work work;
+  std::vector<Started> started;
+  std::shared_ptr<const GroupPlan> plan;  // that of the last time
+  std::shared_ptr<detail::MovingGroup> moving;
 };
 
 bool is_unreduced(const at::Tensor& gradient, size_t dim) {
@@ -47,16 +57,33 @@ bool is_unreduced(const at::Tensor& gradient, size_t dim) {
          spec(gradient).placements()[dim].is_partial();
 }
 
-// Calls f(its part of the buffer, the shard) for every packed gradient.
-template <class F>
-void for_each_part(const Bucket& bucket, F f) {
-  int64_t offset = 0;
-  for (const Packed& packed : bucket.packed) {
-    const at::Tensor shard = to_local(packed.gradient);
-    f(bucket.buffer.narrow(0, offset, shard.numel()).view(shard.sizes()),
-      shard);
-    offset += shard.numel();
+SpecPtr reduced_spec(const DTensorSpec& unreduced, size_t dim) {
+  Placements placements = unreduced.placements();
+  placements[dim] = Replicate();
+  return unreduced.with_placements(placements);
+}
+
+// Tells whether a plan reduces just these gradients.
+bool serves(const GroupPlan& plan, const std::vector<Started>& started) {
+  return std::equal(
+      plan.items().begin(), plan.items().end(), started.begin(), started.end(),
+      [](const GroupItem& item, const Started& one) {
+        return item.from.get() == &spec(one.gradient);
+      });
+}
+
+std::shared_ptr<const GroupPlan> plan_of(
+    const std::vector<Started>& started, const std::string& names, size_t dim) {
+  std::vector<GroupItem> items;
+  for (const Started& one : started) {
+    const DTensorSpec& unreduced = spec(one.gradient);
+    items.push_back(
+        {unreduced.shared_from_this(), reduced_spec(unreduced, dim)});
   }
+  const c10::ScalarType dtype = items[0].from->dtype();
+  return GroupPlan::make(
+      GroupMoveKind::kAllReduce, static_cast<int64_t>(dim), std::move(items),
+      dtype, names);
 }
 
 }  // namespace
@@ -97,10 +124,9 @@ struct DataParallel::State {
       begin(buckets[next++]);
     }
     for (Bucket& bucket : buckets) {
-      bucket.work.wait();
       if (bucket.changes != bucket.begun_at) {
+        bucket.moving.reset();
         begin(bucket);
-        bucket.work.wait();
       }
       end(bucket);
     }
@@ -111,60 +137,57 @@ struct DataParallel::State {
   static bool is_full(const Bucket& bucket) {
     return std::all_of(
         bucket.parameters.begin(), bucket.parameters.end(),
-        [&](const at::Tensor& parameter) {
-          const auto* impl = parameter.unsafeGetTensorImpl();
+        [&](const Named& named) {
+          const auto* impl = named.parameter.unsafeGetTensorImpl();
           return bucket.arrived.contains(impl) || bucket.unused.contains(impl);
         });
   }
 
+  // Gradients are copied, since the next pass may add to them on the way.
   void begin(Bucket& bucket) {
     const at::NoGradGuard no_grad;
     const auto d = static_cast<size_t>(dim);
     bucket.begun_at = bucket.changes;
-    bucket.packed.clear();
-    int64_t count = 0;
-    for (const at::Tensor& parameter : bucket.parameters) {
+    bucket.started.clear();
+    std::string names;
+    std::vector<at::Tensor> shards;
+    for (const auto& [parameter, name] : bucket.parameters) {
       if (is_unreduced(parameter.grad(), d)) {
-        bucket.packed.push_back({parameter, parameter.grad()});
-        count += to_local(parameter.grad()).numel();
+        bucket.started.push_back({parameter, parameter.grad()});
+        shards.push_back(to_local(parameter.grad()));
+        names.append(names.empty() ? "{" : ", ").append(name);
       }
     }
-    if (bucket.packed.empty()) {
+    if (shards.empty()) {
       return;
     }
-    bucket.buffer =
-        at::empty({count}, to_local(bucket.packed[0].gradient).options());
-    for_each_part(bucket, [](const at::Tensor& part, const at::Tensor& shard) {
-      part.copy_(shard);
-    });
-    if (!mesh.coordinate()) {
-      return;  // outside of the mesh there is nothing to add up
+    if (bucket.plan == nullptr || !serves(*bucket.plan, bucket.started)) {
+      bucket.plan = plan_of(bucket.started, names + "}", d);
     }
     const detail::CallCause cause("DataParallel", &mesh);
-    bucket.work =
-        mesh.communicator(dim).all_reduce_async(bucket.buffer, ReduceOp::kSum);
+    bucket.moving = start_group(
+        bucket.plan, shards, /*results=*/shards, detail::Operands::kMayChange);
   }
 
   void end(Bucket& bucket) {
     const at::NoGradGuard no_grad;
-    for_each_part(bucket, [](const at::Tensor& part, const at::Tensor& shard) {
-      shard.copy_(part);
-    });
-    for (const auto& [parameter, unreduced] : bucket.packed) {
-      Placements placements = spec(unreduced).placements();
-      placements[static_cast<size_t>(dim)] = Replicate();
+    if (bucket.moving != nullptr) {
+      bucket.moving->wait();
+    }
+    for (const auto& [parameter, unreduced] : bucket.started) {
       if (parameter.grad().is_same(unreduced)) {
         parameter.mutable_grad() = from_local(
-            to_local(unreduced), mesh, placements,
+            to_local(unreduced), mesh,
+            reduced_spec(spec(unreduced), static_cast<size_t>(dim))
+                ->placements(),
             {.shape = unreduced.sizes().vec(),
              .stride = unreduced.strides().vec()});
       }
     }
-    bucket.packed.clear();
-    bucket.work = {};
-    bucket.buffer.reset();
+    bucket.started.clear();
+    bucket.moving.reset();
     bucket.unused.clear();
-    for (const at::Tensor& parameter : bucket.parameters) {
+    for (const auto& [parameter, name] : bucket.parameters) {
       if (!bucket.arrived.contains(parameter.unsafeGetTensorImpl())) {
         bucket.unused.insert(parameter.unsafeGetTensorImpl());
       }
@@ -190,27 +213,28 @@ int64_t bytes_of(const at::Tensor& parameter) {
 
 // Last layers first: their gradients come first.
 std::vector<Bucket> fill_buckets(
-    const std::vector<at::Tensor>& parameters, int64_t bucket_bytes) {
+    const std::vector<Named>& parameters, int64_t bucket_bytes) {
   std::vector<Bucket> buckets;
   int64_t bytes = 0;
   for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
-    const bool full =
-        buckets.empty() || bytes + bytes_of(*it) > bucket_bytes ||
-        buckets.back().parameters[0].scalar_type() != it->scalar_type();
+    const bool full = buckets.empty() ||
+                      bytes + bytes_of(it->parameter) > bucket_bytes ||
+                      buckets.back().parameters[0].parameter.scalar_type() !=
+                          it->parameter.scalar_type();
     if (full) {
       buckets.emplace_back();
       bytes = 0;
     }
     buckets.back().parameters.push_back(*it);
-    bytes += bytes_of(*it);
+    bytes += bytes_of(it->parameter);
   }
   return buckets;
 }
 
 // Returns the parameters that are replicated along the mesh dim, each once.
-std::vector<at::Tensor> reduced_parameters(
+std::vector<Named> reduced_parameters(
     const torch::nn::Module& module, const DeviceMesh& mesh, int64_t dim) {
-  std::vector<at::Tensor> parameters;
+  std::vector<Named> parameters;
   std::set<const c10::TensorImpl*> seen;
   for (const auto& item : module.named_parameters()) {
     const at::Tensor& parameter = item.value();
@@ -225,12 +249,16 @@ std::vector<at::Tensor> reduced_parameters(
         "; put the module there first: parallelize_module(), "
         "distribute_module()");
     TORCH_CHECK_VALUE(
+        detail::member_of(parameter) == nullptr, "DataParallel: ", item.key(),
+        " is fully sharded, and its group reduces its gradient; use one of the "
+        "two");
+    TORCH_CHECK_VALUE(
         torch::autograd::impl::post_acc_grad_hooks(parameter) == nullptr,
         "DataParallel: ", item.key(),
         " has a hook that runs after its gradient is added up already; remove "
         "it, or the other DataParallel");
     if (placements(parameter)[static_cast<size_t>(dim)].is_replicate()) {
-      parameters.push_back(parameter);
+      parameters.push_back({parameter, item.key()});
     }
   }
   return parameters;
@@ -250,7 +278,7 @@ DataParallel::DataParallel(
   state_->buckets = fill_buckets(
       reduced_parameters(module, mesh, state_->dim), options.bucket_bytes);
   for (size_t b = 0; b < state_->buckets.size(); ++b) {
-    for (const at::Tensor& parameter : state_->buckets[b].parameters) {
+    for (const auto& [parameter, name] : state_->buckets[b].parameters) {
       state_->bucket_of[parameter.unsafeGetTensorImpl()] = b;
       detail::keep_unreduced(parameter, state_->dim);
       torch::autograd::impl::set_post_acc_grad_hooks(
@@ -267,7 +295,7 @@ DataParallel::DataParallel(
 
 DataParallel::~DataParallel() {
   for (const Bucket& bucket : state_->buckets) {
-    for (const at::Tensor& parameter : bucket.parameters) {
+    for (const auto& [parameter, name] : bucket.parameters) {
       if (is_dtensor(parameter)) {
         detail::keep_unreduced(parameter, std::nullopt);
       }

@@ -4,12 +4,11 @@
 #include <map>
 
 #include <ATen/ops/isfinite.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/stack.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <parallel/values_over_meshes.h>
 #include <tessera/comm/world.h>
-#include <tessera/tensor/dtensor.h>
 #include <torch/optim/optimizer.h>
 
 namespace tessera {
@@ -22,10 +21,13 @@ void check_scale(double scale) {
       ": the scale must be above zero and finite; got ", scale);
 }
 
-// Multiplies a shard in place; returns 1 where an element is not finite.
-at::Tensor scale_shard(const at::Tensor& shard, double factor) {
-  shard.mul_(factor);
-  return at::isfinite(shard).all().logical_not().to(at::kDouble);
+// Returns 1 where an element of a shard is not finite, else 0.
+at::Tensor has_wrong(const std::vector<at::Tensor>& shards) {
+  std::vector<at::Tensor> finite;
+  for (const at::Tensor& shard : shards) {
+    finite.push_back(at::isfinite(shard).all());
+  }
+  return at::stack(finite).all().logical_not().to(at::kDouble);
 }
 
 }  // namespace
@@ -68,15 +70,11 @@ bool LossScaler::unscale(const std::vector<at::Tensor>& parameters) {
         ": a gradient is unscaled already, of shape ", parameter.sizes(),
         "; call update() at the end of each iteration");
   }
+  const std::vector<at::Tensor> gradients =
+      detail::reduced_gradients("LossScaler::unscale", parameters);
+  detail::scale_gradients(gradients, 1 / impl_->state.scale);
   detail::ValuesOverMeshes wrong(ReduceOp::kMax, /*copies=*/true);
-  const double factor = 1 / impl_->state.scale;
-  for (const at::Tensor& gradient :
-       detail::reduced_gradients("LossScaler::unscale", parameters)) {
-    wrong.add(
-        gradient,
-        scale_shard(
-            is_dtensor(gradient) ? to_local(gradient) : gradient, factor));
-  }
+  wrong.add(gradients, &has_wrong);
   const at::Tensor any = wrong.take(impl_->options.stages);
   const bool finite = !any.defined() || any.item<double>() == 0;
   for (const at::Tensor& parameter : parameters) {
@@ -85,22 +83,27 @@ bool LossScaler::unscale(const std::vector<at::Tensor>& parameters) {
   return finite;
 }
 
-bool LossScaler::step(torch::optim::Optimizer& optimizer) {
+bool LossScaler::unscale_once(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> scaled;
   bool finite = true;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const at::Tensor& parameter : group.params()) {
-      const auto found = impl_->unscaled.find(parameter.unsafeGetTensorImpl());
-      if (found == impl_->unscaled.end()) {
-        scaled.push_back(parameter);
-      } else {
-        finite = finite && found->second;
-      }
+  for (const at::Tensor& parameter : parameters) {
+    const auto found = impl_->unscaled.find(parameter.unsafeGetTensorImpl());
+    if (found == impl_->unscaled.end()) {
+      scaled.push_back(parameter);
+    } else {
+      finite = finite && found->second;
     }
   }
-  if (!scaled.empty()) {
-    finite = unscale(scaled) && finite;
+  return scaled.empty() ? finite : unscale(scaled) && finite;
+}
+
+bool LossScaler::step(torch::optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& group : optimizer.param_groups()) {
+    parameters.insert(
+        parameters.end(), group.params().begin(), group.params().end());
   }
+  const bool finite = unscale_once(parameters);
   if (finite) {
     optimizer.step();
   }

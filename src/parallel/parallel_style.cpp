@@ -85,7 +85,7 @@ void StyledModule::shard(
 
 void StyledModule::prepare_input(const Placement& from, const Placement& to) {
   actions_.for_each_use(*this, [&](detail::ParameterUse& use) {
-    if (use.plain_input.is_replicate()) {
+    if (use.plain_input == Replicate()) {
       use.plain_input = from;
     }
     use.input.insert(use.input.begin(), {from, to});

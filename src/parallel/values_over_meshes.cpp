@@ -1,33 +1,67 @@
 #include <parallel/values_over_meshes.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <tensor/dispatch/several_meshes.h>
+#include <tensor/impl/sharded_impl.h>
+#include <tensor/move/view_copies.h>
 #include <tessera/comm/world.h>
 #include <tessera/tensor/dtensor.h>
 
 namespace tessera::detail::inline parallel_layer {
 
-void ValuesOverMeshes::add(const at::Tensor& tensor, const at::Tensor& value) {
-  std::optional<DeviceMesh> mesh;
-  Placements placements;
-  if (is_dtensor(tensor)) {
-    mesh = spec(tensor).mesh();
-    for (const Placement& p : spec(tensor).placements()) {
-      placements.push_back(
-          p.is_shard() || copies_ ? Partial(op_) : Replicate());
+bool ValuesOverMeshes::holds(
+    const Group& group, const at::Tensor& tensor) const {
+  if (!is_sharded(tensor)) {
+    return !group.mesh && group.device == tensor.device();
+  }
+  const DTensorSpec& spec = spec_of(tensor);
+  if (!group.mesh || *group.mesh != spec.mesh()) {
+    return false;
+  }
+  const Placements& placements = spec.placements();
+  for (size_t i = 0; i < placements.size(); ++i) {
+    if (group.reduces[i] != reduces(placements[i])) {
+      return false;
     }
+  }
+  return true;
+}
+
+ValuesOverMeshes::Group& ValuesOverMeshes::group_of(const at::Tensor& tensor) {
+  for (Group& group : groups_) {
+    if (holds(group, tensor)) {
+      return group;
+    }
+  }
+  Group& made = groups_.emplace_back(Group{.device = tensor.device()});
+  if (is_sharded(tensor)) {
+    made.mesh = spec_of(tensor).mesh();
+    for (const Placement& p : spec_of(tensor).placements()) {
+      made.reduces.push_back(reduces(p));
+    }
+  }
+  return made;
+}
+
+void ValuesOverMeshes::add(
+    const std::vector<at::Tensor>& tensors, const ValueFn& value_of) {
+  for (const at::Tensor& tensor : tensors) {
+    group_of(tensor).shards.push_back(
+        is_sharded(tensor) ? refreshed_shard(tensor) : tensor);
   }
   for (Group& group : groups_) {
-    if (group.mesh == mesh && group.placements == placements) {
-      group.value = merged(group.value, value);
-      return;
+    if (!group.shards.empty()) {
+      const at::Tensor value = value_of(group.shards);
+      group.value = group.value.defined() ? merged(group.value, value) : value;
+      group.shards.clear();
     }
   }
-  groups_.push_back({std::move(mesh), placements, value});
 }
 
 at::Tensor ValuesOverMeshes::merged(
@@ -47,9 +81,12 @@ at::Tensor ValuesOverMeshes::take(
   for (const Group& group : groups_) {
     at::Tensor value = group.value;
     if (group.mesh) {
+      Placements placements;
+      for (const bool each : group.reduces) {
+        placements.push_back(each ? Partial(op_) : Replicate());
+      }
       const at::Tensor sum = from_local(
-          value, *group.mesh, group.placements,
-          {.shape = std::vector<int64_t>()});
+          value, *group.mesh, placements, {.shape = std::vector<int64_t>()});
       // Ranks outside of a mesh, which are on another one, hear of its value.
       const DeviceMesh all = common_mesh(meshes);
       const bool all_know = root_of(*group.mesh).size() == all.size();
@@ -115,12 +152,34 @@ std::vector<at::Tensor> reduced_gradients(
     if (!gradient.defined()) {
       continue;
     }
-    if (is_dtensor(gradient) && spec(gradient).layout().has_partial()) {
+    if (is_sharded(gradient) && spec_of(gradient).layout().has_partial()) {
       gradient = redistribute(gradient, placements(parameter));
     }
     gradients.push_back(gradient);
   }
   return gradients;
+}
+
+void scale_gradients(const std::vector<at::Tensor>& gradients, double factor) {
+  std::vector<at::Tensor> shards;
+  for (const at::Tensor& gradient : gradients) {
+    if (!is_sharded(gradient)) {
+      shards.push_back(gradient);
+    } else if (const ShardedMeta& meta = meta_ready(gradient); !meta.copy) {
+      shards.push_back(meta.local);
+    } else {
+      gradient.mul_(factor);  // shows a copy, which is written back
+    }
+  }
+  if (shards.empty()) {
+    return;
+  }
+  // Without autograd's kernels, of which only the count of writes matters here.
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  at::_foreach_mul_(shards, factor);
+  for (const at::Tensor& shard : shards) {
+    shard.unsafeGetTensorImpl()->bump_version();
+  }
 }
 
 }  // namespace tessera::detail::inline parallel_layer

@@ -1,8 +1,9 @@
 // Numbers that each rank knows of its part of gradients, made known to all.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -19,20 +20,33 @@ class ValuesOverMeshes {
   explicit ValuesOverMeshes(ReduceOp op, bool copies = false)
       : op_(op), copies_(copies) {}
 
-  /// Adds this rank's number of its shard of a tensor, or of a plain one.
-  void add(const at::Tensor& tensor, const at::Tensor& value);
+  /// Returns one number of the shards that this rank has of some tensors, or of
+  /// plain tensors; never called without any.
+  using ValueFn =
+      std::function<at::Tensor(const std::vector<at::Tensor>& shards)>;
+
+  /// Adds this rank's numbers of tensors: one of all that need the same
+  /// reduction.
+  void add(const std::vector<at::Tensor>& tensors, const ValueFn& value_of);
   /// Returns the number of all tensors, equal on all ranks of the meshes and of
   /// `stages`, whose values are taken in rank order; undefined where there is
   /// none.
   at::Tensor take(const std::optional<Communicator>& stages) const;
 
  private:
-  // Numbers that need the same reduction.
+  // Tensors whose numbers need the same reduction.
   struct Group {
-    std::optional<DeviceMesh> mesh;  // none: plain
-    Placements placements;
-    at::Tensor value;
+    std::optional<DeviceMesh> mesh = {};  // none: plain
+    std::vector<bool> reduces = {};       // by mesh dim: ranks' numbers differ
+    c10::Device device;
+    std::vector<at::Tensor> shards = {};
+    at::Tensor value = {};
   };
+  bool reduces(const Placement& placement) const {
+    return placement.is_shard() || copies_;
+  }
+  bool holds(const Group& group, const at::Tensor& tensor) const;
+  Group& group_of(const at::Tensor& tensor);
   at::Tensor merged(const at::Tensor& a, const at::Tensor& b) const;
   at::Tensor over_stages(
       const at::Tensor& mine, const Communicator& stages) const;
@@ -47,5 +61,8 @@ class ValuesOverMeshes {
 /// is outside of all their meshes; `call` is who asks.
 std::vector<at::Tensor> reduced_gradients(
     const char* call, const std::vector<at::Tensor>& parameters);
+
+/// Multiplies gradients, in place: each rank its shards.
+void scale_gradients(const std::vector<at::Tensor>& gradients, double factor);
 
 }  // namespace tessera::detail::inline parallel_layer

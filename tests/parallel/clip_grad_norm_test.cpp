@@ -1,10 +1,15 @@
-// clip_grad_norm over gradients in all kinds of placements and meshes.
+// clip_grad_norm over gradients in all kinds of placements and meshes, and over
+// the stages of a pipeline.
+#include <algorithm>
+#include <cmath>
+
 #include "gpt_training.h"
 
 namespace tessera {
 namespace {
 
 using testing::close;
+using testing::device;
 using testing::distinct;
 using testing::f64;
 using testing::mesh_of;
@@ -77,6 +82,41 @@ TEST(ClipGradNorm, SumsUpAddendsFirst) {
   });
 }
 
+// The rows of such a gradient lie across shards, so it shows a copy.
+TEST(ClipGradNorm, ScalesGradientsThatAreViews) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2});
+    const at::Tensor value = distinct({5, 4});
+    const at::Tensor flat = distribute_tensor(value, mesh, {Shard(0)});
+    const auto p = with_gradient(flat.view({4, 5}), flat.view({4, 5}));
+    const double norm = clip_grad_norm({p}, 0.5).item<double>();
+    EXPECT_NEAR(norm, value.norm().item<double>(), 1e-12);
+    EXPECT_TRUE(close(p.grad(), value.view({4, 5}) * (0.5 / (norm + 1e-6))));
+    EXPECT_TRUE(close(flat, value * (0.5 / (norm + 1e-6))));
+  });
+}
+
+// Autograd must notice, and so must views that show copies.
+TEST(ClipGradNorm, CountsAsAWrite) {
+  run_ranks(2, [&] {
+    const auto mesh = mesh_of({2});
+    const at::Tensor value = distinct({5, 4});
+    const at::Tensor g = distribute_tensor(value, mesh, {Shard(0)});
+    const at::Tensor across = g.view({4, 5});
+    const at::Tensor plain_one = value.clone();
+    const auto a = with_gradient(g, g), b = with_gradient(value, plain_one);
+    const auto x = at::ones({}, f64()).requires_grad_();
+    const auto spread =
+        tessera::ones({}, mesh, {Replicate()}, f64()).requires_grad_();
+    const at::Tensor y = (x * plain_one).sum(), z = (spread * g).sum();
+    const double norm = clip_grad_norm({a, b}, 0.5).item<double>();
+    EXPECT_EQ(plain_one._version(), 1);
+    EXPECT_TRUE(close(across, value.view({4, 5}) * (0.5 / (norm + 1e-6))));
+    EXPECT_ERROR("modified by an inplace operation", y.backward());
+    EXPECT_ERROR("modified by an inplace operation", z.backward());
+  });
+}
+
 TEST(ClipGradNorm, ReducesOnceForAllGradientsOfAKind) {
   run_ranks(2, [&] {
     const auto mesh = mesh_of({2});
@@ -120,11 +160,23 @@ TEST(ClipGradNorm, OfHalvesDoesNotOverflow) {
       parameters.push_back(with_gradient(value, value.clone()));
     }
     const at::Tensor norm = clip_grad_norm(parameters, 1.0);
-    EXPECT_EQ(norm.scalar_type(), at::kHalf);
-    EXPECT_NEAR(norm.item<double>(), 100 * std::sqrt(120.0), 1);
+    EXPECT_EQ(norm.scalar_type(), at::kFloat);
+    EXPECT_NEAR(norm.item<double>(), 100 * std::sqrt(120.0), 1e-3);
     EXPECT_NEAR(
         full_tensor(parameters[0].grad())[0].item<double>(),
         1 / std::sqrt(120.0), 1e-3);
+  });
+}
+
+// No norm of one gradient fits its own dtype.
+TEST(ClipGradNorm, OfAHalfThatIsLargeIsNotInfinite) {
+  run_ranks(2, [&] {
+    const auto value = distribute_tensor(
+        at::full({512, 512}, 400.0, f64().dtype(at::kHalf)), mesh_of({2}),
+        {Shard(0)});
+    const auto p = with_gradient(value, value.clone());
+    EXPECT_NEAR(clip_grad_norm({p}, 512).item<double>(), 400 * 512.0, 1);
+    EXPECT_NEAR(full_tensor(p.grad())[0][0].item<double>(), 1, 1e-3);
   });
 }
 
@@ -145,6 +197,128 @@ TEST(ClipGradNorm, IsRefusedOutsideOfAMesh) {
 
 TEST(ClipGradNorm, OfNothingIsZero) {
   EXPECT_EQ(clip_grad_norm({}, 1.0).item<double>(), 0);
+}
+
+// Gradients of a pipeline of two stages with two ranks each: the first stage
+// has them on two meshes, the second on one.
+constexpr int64_t kMeshOf[] = {0, 0, 1, 2, 2};
+constexpr int64_t kTensors = 5;
+
+at::Tensor stage_gradient(int64_t i) {
+  return distinct({4, 3 + i}).add(0.1 * static_cast<double>(i));
+}
+
+std::vector<DeviceMesh> meshes_of_stage(const DeviceMesh& all) {
+  const bool first = all.local_rank("pp") == 0;
+  const auto mesh = [&](std::vector<int64_t> ranks) {
+    return DeviceMesh(device(), at::tensor(ranks, at::kLong), {"tp"});
+  };
+  return first ? std::vector{mesh({0, 1}), mesh({1, 0})}
+               : std::vector{mesh({2, 3})};
+}
+
+std::vector<at::Tensor> parameters_of_stage(const DeviceMesh& all) {
+  const auto meshes = meshes_of_stage(all);
+  const int64_t first = all.local_rank("pp") == 0 ? 0 : 2;
+  std::vector<at::Tensor> mine;
+  for (int64_t i = 0; i < kTensors; ++i) {
+    const int64_t m = kMeshOf[i] - first;
+    if (m < 0 || m >= static_cast<int64_t>(meshes.size())) {
+      continue;
+    }
+    const auto cut = distribute_tensor(
+        stage_gradient(i), meshes[static_cast<size_t>(m)], {Shard(0)},
+        {.src_data_rank = std::nullopt});
+    mine.push_back(at::zeros_like(cut).requires_grad_());
+    mine.back().mutable_grad() = cut;
+  }
+  return mine;
+}
+
+double merged(double p, double a, double b) {
+  return std::isinf(p) ? std::max(a, b) : a + b;
+}
+
+// The sum of powers of what one rank of a mesh has there.
+double power_on_rank(double p, int64_t mesh, int64_t rank) {
+  std::vector<at::Tensor> norms;
+  for (int64_t i = 0; i < kTensors; ++i) {
+    if (kMeshOf[i] == mesh) {
+      const auto shard = stage_gradient(i).narrow(0, 2 * rank, 2);
+      norms.push_back(at::linalg_vector_norm(shard, p));
+    }
+  }
+  const auto all = at::stack(norms);
+  return (std::isinf(p) ? all.max() : all.pow(p).sum()).item<double>();
+}
+
+// What the documents promise, to the bit: powers are added up in the order of
+// the ranks of a mesh, of meshes, of stages.
+double expected_norm(double p) {
+  double meshes[3];
+  for (int64_t m = 0; m < 3; ++m) {
+    meshes[m] = merged(p, power_on_rank(p, m, 0), power_on_rank(p, m, 1));
+  }
+  const double power = merged(p, merged(p, meshes[0], meshes[1]), meshes[2]);
+  return std::isinf(p)
+             ? power
+             : at::scalar_tensor(power, f64()).pow(1 / p).item<double>();
+}
+
+TEST(ClipOverStages, IsOneNumberOnEveryRankAndRepeatsBitForBit) {
+  for (const double p : {1.0, 2.0, static_cast<double>(INFINITY)}) {
+    SCOPED_TRACE(p);
+    std::vector<at::Tensor> whole;
+    for (int64_t i = 0; i < kTensors; ++i) {
+      whole.push_back(at::zeros_like(stage_gradient(i)).requires_grad_());
+      whole.back().mutable_grad() = stage_gradient(i);
+    }
+    const double want = torch::nn::utils::clip_grad_norm_(whole, 0.5, p);
+    for (int again = 0; again < 3; ++again) {
+      run_ranks(4, [&] {
+        const auto all = mesh_of({2, 2}, {"pp", "tp"});
+        const auto mine = parameters_of_stage(all);
+        const double got =
+            clip_grad_norm(
+                mine, 0.5, {.norm_type = p, .stages = all.communicator("pp")})
+                .item<double>();
+        EXPECT_NEAR(got, want, 1e-12 * want);
+        EXPECT_EQ(got, expected_norm(p));
+        const size_t first = all.local_rank("pp") == 0 ? 0 : 3;
+        for (size_t i = 0; i < mine.size(); ++i) {
+          EXPECT_TRUE(close(mine[i].grad(), whole[first + i].grad(), 1e-12));
+        }
+      });
+    }
+  }
+}
+
+TEST(ClipOverStages, AnInfiniteNormChangesNothingOnAnyStage) {
+  run_ranks(2, [] {
+    const auto all = mesh_of({2}, {"pp"});
+    const auto p = at::zeros({3}, f64()).requires_grad_();
+    p.mutable_grad() = at::ones({3}, f64());
+    if (rank() == 1) {
+      p.mutable_grad()[1] = NAN;
+    }
+    const auto before = p.grad().clone();
+    EXPECT_ERROR(
+        "not finite",
+        clip_grad_norm(
+            {p}, 0.1,
+            {.error_if_nonfinite = true, .stages = all.communicator("pp")}));
+    EXPECT_TRUE(at::equal(p.grad()[0], before[0]));
+    EXPECT_ERROR(
+        "the communicator is undefined",
+        clip_grad_norm({p}, 0.1, {.stages = Communicator()}));
+    const std::vector<at::Tensor> nothing;  // a stage without gradients
+    EXPECT_EQ(
+        clip_grad_norm(
+            rank() == 0 ? std::vector<at::Tensor>{p} : nothing, 10,
+            {.stages = all.communicator("pp")})
+            .item<double>(),
+        std::sqrt(3.0));
+  });
 }
 
 }  // namespace

@@ -16,6 +16,9 @@ using testing::new_gpt;
 using testing::sequence_parallel;
 using testing::targets;
 using testing::tensor_parallel;
+using testing::train_on;
+using testing::TrainingCase;
+using testing::with_vocabulary;
 
 // Calls and bytes by kind: "all_reduce".
 struct Traffic {
@@ -220,6 +223,36 @@ TEST(Communication, OfTheRootModuleHasItsNameAsCause) {
         log.entries()[0].cause,
         "the root module (torch::nn::LinearImpl), RowwiseParallel");
   });
+}
+
+// What calls do is known from the second step on: nothing is decided or planned
+// again.
+TEST(TrainingDecisions, AreMadeInTheFirstTwoSteps) {
+  const std::vector<TrainingCase> cases{
+      {"one rank", {1}, {"tp"}, tensor_parallel()},
+      {"tensor parallel", {2}, {"tp"}, tensor_parallel()},
+      {"sequence parallel", {2}, {"tp"}, sequence_parallel()},
+      {.name = "two dims",
+       .mesh = {2, 2},
+       .dims = {"dp", "tp"},
+       .plan = with_vocabulary(tensor_parallel()),
+       .data_parallel = true}};
+  for (const TrainingCase& c : cases) {
+    run_ranks(static_cast<int>(c10::multiply_integers(c.mesh)), [&] {
+      std::vector<int64_t> decided, plans;
+      train_on(
+          mesh_of(c.mesh, c.dims), c, 5,
+          [&](const torch::nn::Module&, const at::Tensor&) {
+            decided.push_back(decided_call_count());
+            plans.push_back(static_cast<int64_t>(cached_plan_count()));
+          });
+      EXPECT_GT(decided[0], 0) << c.name;
+      for (size_t step = 3; step < decided.size(); ++step) {
+        EXPECT_EQ(decided[step], decided[2]) << c.name << ", step " << step;
+        EXPECT_EQ(plans[step], plans[2]) << c.name << ", step " << step;
+      }
+    });
+  }
 }
 
 }  // namespace

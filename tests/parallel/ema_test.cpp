@@ -1,5 +1,4 @@
-// Ema: averages of shards, and clip_grad_norm over the stages of a pipeline.
-#include <cmath>
+// Ema: averages of shards.
 #include <stdexcept>
 
 #include <harness/sharded_test.h>
@@ -90,76 +89,6 @@ TEST(Ema, RefusesWhatCannotBeAveraged) {
     Ema ema(*own);
     parallelize_module(own, mesh_of({2}), {{"", ColwiseParallel()}});
     EXPECT_ERROR("'weight' lies elsewhere than its average", ema.update());
-  });
-}
-
-// Two stages with a mesh each, and a third mesh in one of them.
-TEST(ClipOverStages, IsOneNumberOnEveryRankAndRepeats) {
-  for (const double p : {1.0, 2.0, static_cast<double>(INFINITY)}) {
-    std::vector<at::Tensor> whole;
-    for (int64_t i = 0; i < 3; ++i) {
-      whole.push_back(at::zeros({4, 3 + i}, f64()).requires_grad_());
-      whole.back().mutable_grad() = distinct({4, 3 + i}).add(0.1);
-    }
-    std::vector<at::Tensor> copies;
-    for (const at::Tensor& t : whole) {
-      copies.push_back(t.grad().clone());
-    }
-    const double want = torch::nn::utils::clip_grad_norm_(whole, 0.5, p);
-    std::vector<double> first(4);
-    for (int again = 0; again < 3; ++again) {
-      run_ranks(4, [&] {
-        const auto all = mesh_of({2, 2}, {"pp", "tp"});
-        const auto tp = all["tp"];
-        const size_t stage = rank() < 2 ? 0 : 1;
-        std::vector<at::Tensor> mine;
-        for (size_t i = stage; i < copies.size(); i += 2) {
-          mine.push_back(
-              distribute_tensor(at::zeros_like(copies[i]), tp, {Shard(0)})
-                  .requires_grad_());
-          mine.back().mutable_grad() =
-              distribute_tensor(copies[i], tp, {Shard(0)});
-        }
-        const double got =
-            clip_grad_norm(
-                mine, 0.5, {.norm_type = p, .stages = all.communicator("pp")})
-                .item<double>();
-        EXPECT_NEAR(got, want, 1e-12 * want);
-        double& seen = first[static_cast<size_t>(rank())];
-        EXPECT_TRUE(again == 0 || seen == got);
-        seen = got;
-        EXPECT_TRUE(close(mine[0].grad(), whole[stage].grad(), 1e-12));
-      });
-    }
-    EXPECT_EQ(first, std::vector<double>(4, first[0]));
-  }
-}
-
-TEST(ClipOverStages, AnInfiniteNormChangesNothingOnAnyStage) {
-  run_ranks(2, [] {
-    const auto all = mesh_of({2}, {"pp"});
-    const auto p = at::zeros({3}, f64()).requires_grad_();
-    p.mutable_grad() = at::ones({3}, f64());
-    if (rank() == 1) {
-      p.mutable_grad()[1] = NAN;
-    }
-    const auto before = p.grad().clone();
-    EXPECT_ERROR(
-        "not finite",
-        clip_grad_norm(
-            {p}, 0.1,
-            {.error_if_nonfinite = true, .stages = all.communicator("pp")}));
-    EXPECT_TRUE(at::equal(p.grad()[0], before[0]));
-    EXPECT_ERROR(
-        "the communicator is undefined",
-        clip_grad_norm({p}, 0.1, {.stages = Communicator()}));
-    const std::vector<at::Tensor> nothing;  // a stage without gradients
-    EXPECT_EQ(
-        clip_grad_norm(
-            rank() == 0 ? std::vector<at::Tensor>{p} : nothing, 10,
-            {.stages = all.communicator("pp")})
-            .item<double>(),
-        std::sqrt(3.0));
   });
 }
 

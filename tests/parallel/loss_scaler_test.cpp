@@ -44,6 +44,20 @@ TEST(LossScaler, DividesByTheScaleOnAllMeshes) {
   });
 }
 
+// The rows of such a gradient lie across shards, so it shows a copy.
+TEST(LossScaler, DividesGradientsThatAreViews) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const at::Tensor value = distinct({5, 4}, f32());
+    const at::Tensor flat = distribute_tensor(value, mesh, {Shard(0)});
+    const auto p = parameter_with(flat.view({4, 5}));
+    LossScaler scaler({.initial = 4});
+    EXPECT_TRUE(scaler.unscale({p}));
+    EXPECT_TRUE(same(p.grad(), value.view({4, 5}).div(4)));
+    EXPECT_TRUE(same(flat, value.div(4)));
+  });
+}
+
 TEST(LossScaler, OneInfinityOnOneRankSkipsTheStepOfAll) {
   for (const size_t where : {size_t{0}, size_t{1}, size_t{2}}) {
     for (const double wrong :
@@ -89,6 +103,25 @@ TEST(LossScaler, GrowsAfterGoodStepsAndContinues) {
   });
 }
 
+// What step() does for an optimizer of another library.
+TEST(LossScaler, UnscalesOnce) {
+  run_ranks(2, [] {
+    const auto mesh = mesh_of({2});
+    const at::Tensor value = distinct({4}, f32());
+    const auto a = parameter_with(distribute_tensor(value, mesh, {Shard(0)}));
+    const auto b = parameter_with(
+        distribute_tensor(at::full({4}, INFINITY, f32()), mesh, {Shard(0)}));
+    LossScaler scaler({.initial = 2});
+    EXPECT_TRUE(scaler.unscale({a}));
+    EXPECT_TRUE(scaler.unscale_once({a}));
+    EXPECT_FALSE(scaler.unscale_once({a, b}));
+    EXPECT_FALSE(scaler.unscale_once({b}));
+    EXPECT_TRUE(same(a.grad(), value.div(2)));
+    scaler.update();
+    EXPECT_EQ(scaler.state().scale, 1);
+  });
+}
+
 // Two stages with a mesh each; one has an infinity.
 TEST(LossScaler, StagesSkipTogether) {
   run_ranks(4, [] {
@@ -107,10 +140,15 @@ TEST(LossScaler, StagesSkipTogether) {
 TEST(LossScaler, RefusesFactorsThatCannotWork) {
   EXPECT_ERROR("growth must be above 1; got 1", LossScaler({.growth = 1}));
   EXPECT_ERROR("backoff must be between", LossScaler({.backoff = 1}));
+  EXPECT_ERROR("backoff must be between", LossScaler({.backoff = 0}));
+  EXPECT_ERROR(
+      "growth must be above 1; got inf", LossScaler({.growth = INFINITY}));
   EXPECT_ERROR("interval must be at least 1", LossScaler({.interval = 0}));
   EXPECT_ERROR("scale must be above zero", LossScaler({.initial = 0}));
   LossScaler scaler;
   EXPECT_ERROR("scale must be above zero", scaler.set_state({.scale = NAN}));
+  EXPECT_ERROR(
+      "good_steps must not be negative", scaler.set_state({.good_steps = -1}));
 }
 
 }  // namespace

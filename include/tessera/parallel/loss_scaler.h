@@ -55,6 +55,10 @@ class TESSERA_API LossScaler {
   /// clip_grad_norm(), for example. Returns false where one is not finite, on
   /// any rank. One small reduction per mesh.
   bool unscale(const std::vector<at::Tensor>& parameters);
+  /// Unscales those that are not yet, and returns false where a gradient of any
+  /// of them is not finite: what step() asks, for optimizers that are no
+  /// torch::optim::Optimizer.
+  bool unscale_once(const std::vector<at::Tensor>& parameters);
   /// Unscales what is not yet, then steps unless a gradient of this optimizer
   /// is not finite; returns whether it did.
   bool step(torch::optim::Optimizer& optimizer);
