@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/ivalue.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <tessera/layout/mesh_shape.h>
@@ -37,6 +38,10 @@ void bind_rules(py::module_& module);
 void bind_visualize(py::module_& module);
 void bind_checkpoint(py::module_& module);
 void bind_training(py::module_& module);
+void bind_parallel(py::module_& module);
+void bind_fully_shard(py::module_& module);
+void bind_plan(py::module_& module);
+void bind_sharded_tensor(py::module_& module);
 
 /// A list of placements, one placement, or the notation: "S(0) R".
 struct PlacementsArg {
@@ -62,6 +67,10 @@ struct ReduceOpArg {
 Placements placements_from(py::handle object);
 MeshShape mesh_shape_from(py::handle object);
 ReduceOp reduce_op_from(const std::string& name);
+
+/// Returns what an operator takes for a value of Python; `call` is named in
+/// errors.
+c10::IValue argument_from(py::handle value, const char* call);
 
 /// Converts seconds; nothing stays nothing.
 std::chrono::milliseconds milliseconds_of(double seconds);

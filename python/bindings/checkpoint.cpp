@@ -1,6 +1,7 @@
 // Checkpoints: dicts of Python become StateDicts, and what was read goes back.
 // tessera/checkpoint.py is what users see.
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/comm/world.h>
 
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -212,9 +213,16 @@ StateDict state_from(const py::object& state) {
 }
 
 std::string path_from(const py::object& path) {
-  return argument<std::string>(
+  const auto bytes = argument<std::string>(
       "the path", "a str or os.PathLike",
-      py::module_::import("os").attr("fspath")(path));
+      py::module_::import("os").attr("fsencode")(path));
+  const auto text = py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+      bytes.data(), static_cast<Py_ssize_t>(bytes.size()), nullptr));
+  PyErr_Clear();  // which says no more than that text is null
+  TORCH_CHECK_VALUE(
+      text && bytes.find('\0') == bytes.npos, "checkpoint: the path ",
+      std::string(py::repr(path)), " is not UTF-8, or has a NUL character");
+  return bytes;
 }
 
 checkpoint::SaveOptions save_options(
@@ -234,14 +242,41 @@ checkpoint::SaveOptions save_options(
       "'; pass \"tessera\", \"dcp\" or \"safetensors\"");
 }
 
+// Calls a function of Python with the bytes that are written, and of how many.
+// It is copied and destroyed by code that does not hold Python's lock.
+std::function<void(const checkpoint::Progress&)> progress_from(
+    const py::object& function) {
+  if (function.is_none()) {
+    return {};
+  }
+  TORCH_CHECK_TYPE(
+      PyCallable_Check(function.ptr()) != 0, "checkpoint: progress is of ",
+      std::string(py::str(py::type::of(function))),
+      "; pass a function of two numbers");
+  const std::shared_ptr<py::object> kept(
+      new py::object(function), [](const py::object* object) {
+        const py::gil_scoped_acquire lock;
+        delete object;
+      });
+  return [kept](const checkpoint::Progress& progress) {
+    const py::gil_scoped_acquire lock;
+    try {
+      (*kept)(progress.bytes, progress.total);
+    } catch (const py::error_already_set& error) {
+      throw_torch_error(error);
+    }
+  };
+}
+
 void save(
     const py::object& state, const py::object& path, const py::object& format,
-    const py::object& overwrite) {
+    const py::object& overwrite, const py::object& progress) {
   std::string to;
   checkpoint::SaveOptions options;
   const StateDict dict = build("checkpoint::save", [&] {
     to = path_from(path);
     options = save_options(format, overwrite);
+    options.progress = progress_from(progress);
     return state_from(state);
   });
   const py::gil_scoped_release unlock;
@@ -251,7 +286,7 @@ void save(
 std::string save_step(
     const py::object& state, const py::object& folder, const py::object& step,
     const py::object& keep, const py::object& format,
-    const py::object& overwrite) {
+    const py::object& overwrite, const py::object& progress) {
   std::string to;
   int64_t number = 0;
   int64_t kept = 0;
@@ -261,15 +296,31 @@ std::string save_step(
     number = argument<int64_t>("step", "an int", step);
     kept = argument<int64_t>("keep", "an int", keep);
     options = save_options(format, overwrite);
+    options.progress = progress_from(progress);
     return state_from(state);
   });
   const py::gil_scoped_release unlock;
   return checkpoint::save_step(dict, to, number, kept, options);
 }
 
-checkpoint::Handle save_async(
+// A save and the world to wait in: inside a job of torch.distributed only the
+// tensors know it. None: that of init().
+struct AsyncHandle {
+  checkpoint::Handle handle;
+  std::optional<World> world;
+
+  void wait() const {
+    std::optional<RankGuard> guard;
+    if (world) {
+      guard.emplace(*world, "checkpoint");
+    }
+    handle.wait();
+  }
+};
+
+AsyncHandle save_async(
     const py::object& state, const py::object& path, const py::object& format,
-    const py::object& overwrite) {
+    const py::object& overwrite, const std::optional<World>& world) {
   std::string to;
   checkpoint::SaveOptions options;
   const StateDict dict = build("checkpoint::save_async", [&] {
@@ -278,13 +329,13 @@ checkpoint::Handle save_async(
     return state_from(state);
   });
   const py::gil_scoped_release unlock;
-  return checkpoint::save_async(dict, to, options);
+  return {checkpoint::save_async(dict, to, options), world};
 }
 
-checkpoint::Handle save_step_async(
+AsyncHandle save_step_async(
     const py::object& state, const py::object& folder, const py::object& step,
     const py::object& keep, const py::object& format,
-    const py::object& overwrite) {
+    const py::object& overwrite, const std::optional<World>& world) {
   std::string to;
   int64_t number = 0;
   int64_t kept = 0;
@@ -297,7 +348,7 @@ checkpoint::Handle save_step_async(
     return state_from(state);
   });
   const py::gil_scoped_release unlock;
-  return checkpoint::save_step_async(dict, to, number, kept, options);
+  return {checkpoint::save_step_async(dict, to, number, kept, options), world};
 }
 
 // `prepare` is called before the state is read: what it adds is loaded too.
@@ -347,8 +398,7 @@ is `value`.
 }
 
 void bind_handle(py::module_& module) {
-  using checkpoint::Handle;
-  py::class_<Handle>(module, "Handle", R"doc(
+  py::class_<AsyncHandle>(module, "Handle", R"doc(
 A save that is written beside the program: what save_async() returns. Dropping it drops
 nothing: the next save or load waits for the save and raises its error.
 
@@ -357,7 +407,7 @@ nothing: the next save or load waits for the save and raises its error.
 >>> handle.wait()
 >>> handle.done()
 True)doc")
-      .def("wait", &Handle::wait, NoGil(), R"doc(
+      .def("wait", &AsyncHandle::wait, NoGil(), R"doc(
 Returns once the checkpoint is complete and visible; raises, on all ranks, what went
 wrong on one. Collective.
 
@@ -366,7 +416,9 @@ wrong on one. Collective.
 >>> tessera.checkpoint.save_async({"n": 1}, path).wait()
 >>> tessera.checkpoint.verify(path)
 [])doc")
-      .def("done", &Handle::done, NoGil(), R"doc(
+      .def(
+          "done", [](const AsyncHandle& self) { return self.handle.done(); },
+          NoGil(), R"doc(
 Tells whether the checkpoint is complete, or the save has failed. Not collective, and
 ranks learn it at different times.
 
@@ -377,8 +429,8 @@ ranks learn it at different times.
 True)doc")
       .def(
           "progress",
-          [](const Handle& handle) {
-            const checkpoint::Progress progress = handle.progress();
+          [](const AsyncHandle& self) {
+            const checkpoint::Progress progress = self.handle.progress();
             return std::make_tuple(progress.bytes, progress.total);
           },
           R"doc(
@@ -391,7 +443,9 @@ Returns how many bytes this rank has written, and of how many. Not collective.
 >>> written, total = handle.progress()
 >>> written == total
 True)doc")
-      .def_property_readonly("path", &Handle::path, R"doc(
+      .def_property_readonly(
+          "path", [](const AsyncHandle& self) { return self.handle.path(); },
+          R"doc(
 The path of the checkpoint.
 
 >>> import tempfile

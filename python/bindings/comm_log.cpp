@@ -2,6 +2,7 @@
 #include <memory>
 
 #include <tessera/comm/comm_log.h>
+#include <tessera/tensor/predicted_time.h>
 
 #include "bindings.h"
 
@@ -25,6 +26,7 @@ class Log {
     int64_t bytes = 0;
     std::string text;
     std::string json;
+    std::vector<PredictedTime> times;
   };
   Snapshot snapshot() const {
     if (kept_) {
@@ -33,9 +35,16 @@ class Log {
     TORCH_CHECK_VALUE(
         live_ != nullptr,
         "CommLog: nothing was recorded yet; use `with CommLog() as log:`");
-    return {
-        live_->entries(), live_->by_cause(), live_->bytes(), to_string(*live_),
-        to_json(*live_)};
+    return {live_->entries(),  live_->by_cause(), live_->bytes(),
+            to_string(*live_), to_json(*live_),   predicted_times(*live_)};
+  }
+  // What happens after the `with` is asked of the log as it was: entries are
+  // gathered while it lives.
+  std::vector<CommLogEntry> largest_over(const Communicator& group) const {
+    TORCH_CHECK_VALUE(
+        live_ != nullptr,
+        "CommLog.largest_over: the log has ended; call it inside the `with`");
+    return live_->largest_over(group);
   }
   void clear() {
     kept_.reset();
@@ -81,10 +90,32 @@ One collective that this rank took part in.
           "__repr__", [](const CommLogEntry& self) { return to_string(self); });
 }
 
+void bind_predicted_time(py::module_& module) {
+  py::class_<PredictedTime>(module, "PredictedTime", R"doc(
+The collectives of one kind along the same mesh dims, and their seconds by the machine
+model: kind, mesh_dims, count, bytes, seconds.
+
+>>> with tessera.CommLog() as log:
+...     pass
+>>> log.predicted_times
+[])doc")
+      .def_readonly("kind", &PredictedTime::kind)
+      .def_readonly("mesh_dims", &PredictedTime::mesh_dims)
+      .def_readonly("count", &PredictedTime::count)
+      .def_readonly("bytes", &PredictedTime::bytes)
+      .def_readonly("seconds", &PredictedTime::seconds)
+      .def("__repr__", [](const PredictedTime& self) {
+        return c10::str(
+            self.kind, " ", self.mesh_dims, ": ", self.count, " calls, ",
+            self.bytes, " bytes, ", self.seconds, " s");
+      });
+}
+
 }  // namespace
 
 void bind_comm_log(py::module_& module) {
   bind_entry(module);
+  bind_predicted_time(module);
   py::class_<Log>(module, "CommLog", R"doc(
 Records this rank's collectives inside `with`.
 
@@ -102,6 +133,7 @@ Records this rank's collectives inside `with`.
           py::return_value_policy::reference)
       .def("__exit__", [](Log& self, const py::args&) { self.exit(); })
       .def("clear", &Log::clear)
+      .def("largest_over", &Log::largest_over, py::arg("group"), NoGil())
       .def_property_readonly(
           "entries", [](const Log& self) { return self.snapshot().entries; })
       .def_property_readonly(
@@ -119,6 +151,9 @@ Records this rank's collectives inside `with`.
             }
             return sums;
           })
+      .def_property_readonly(
+          "predicted_times",
+          [](const Log& self) { return self.snapshot().times; })
       .def("to_json", [](const Log& self) { return self.snapshot().json; })
       .def("__str__", [](const Log& self) { return self.snapshot().text; });
 }

@@ -31,9 +31,11 @@ c10::IValue list_argument(py::handle sequence) {
   return sequence.cast<std::vector<int64_t>>();
 }
 
+}  // namespace
+
 // The values that arguments of operators may be; what they are bound to, the
 // schema says.
-c10::IValue argument_from(py::handle value) {
+c10::IValue argument_from(py::handle value, const char* call) {
   if (value.is_none()) {
     return c10::IValue();
   }
@@ -56,12 +58,14 @@ c10::IValue argument_from(py::handle value) {
     return static_cast<int64_t>(value.cast<at::ScalarType>());
   }
   TORCH_CHECK_TYPE(
-      py::isinstance<py::sequence>(value),
-      "explain: tensors, numbers, strings, dtypes and lists of them can be "
-      "explained; got ",
+      py::isinstance<py::sequence>(value), call,
+      ": an argument must be a tensor, a number, a string, a dtype or a list "
+      "of them; got ",
       std::string(py::repr(value)));
   return list_argument(value);
 }
+
+namespace {
 
 bool is_redistribution(const std::string& call) {
   return call == "redistribute";
@@ -89,7 +93,7 @@ std::string explain_python_call(
   }
   std::vector<c10::IValue> values;
   for (const py::handle argument : arguments) {
-    values.push_back(argument_from(argument));
+    values.push_back(argument_from(argument, "explain"));
   }
   const py::gil_scoped_release unlock;
   return detail::explain_call(call, std::move(values));

@@ -73,6 +73,11 @@ What one mesh dim does to a tensor; made by Shard, Replicate and their like.
           [](const Placement& self) { return to_string(self.reduce_op()); })
       .def_property_readonly(
           "kind", [](const Placement& self) { return to_string(self.kind()); })
+      .def("is_plain_shard", &Placement::is_plain_shard)
+      .def("is_chunked", &Placement::is_chunked)
+      .def("is_contiguous", &Placement::is_contiguous)
+      .def("fits_any_size", &Placement::fits_any_size)
+      .def("depends_on_others", &Placement::depends_on_others)
       .def("with_order", &Placement::with_order, py::arg("order"))
       .def("with_dim", &Placement::with_dim, py::arg("dim"))
       .def("__repr__", [](const Placement& self) { return to_string(self); })
@@ -143,7 +148,10 @@ The region offsets[d] .. offsets[d] + sizes[d] of every dim.
           py::arg("offsets"), py::arg("sizes"))
       .def_readonly("offsets", &Box::offsets)
       .def_readonly("sizes", &Box::sizes)
+      .def_property_readonly("ndim", &Box::ndim)
       .def("numel", &Box::numel)
+      .def("empty", &Box::empty)
+      .def("contains", &Box::contains, py::arg("index"))
       .def("__repr__", [](const Box& self) { return to_string(self); })
       .def("__eq__", [](const Box& a, py::object b) {
         return py::isinstance<Box>(b) && a == b.cast<Box>();

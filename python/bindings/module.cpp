@@ -3,6 +3,7 @@
 
 #include <tessera/checkpoint/file_error.h>
 #include <tessera/comm/wait_hooks.h>
+#include <tessera/sharded_tensor/errors.h>
 #include <tessera/tensor/machine_model.h>
 #include <torch/csrc/Exceptions.h>
 
@@ -33,6 +34,10 @@ void translate(std::exception_ptr thrown) {
         error.error_number(), error.what_without_backtrace());
     PyErr_SetObject(
         reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
+  } catch (const tessera::sharded_tensor::KeyError& error) {
+    PyErr_SetString(PyExc_KeyError, error.what_without_backtrace());
+  } catch (const tessera::sharded_tensor::AttributeError& error) {
+    PyErr_SetString(PyExc_AttributeError, error.what_without_backtrace());
   } catch (const c10::Error&) {
     torch::translate_exception_to_python(std::current_exception());
   }
@@ -65,6 +70,10 @@ PYBIND11_MODULE(_C, module) {
   bind_visualize(module);
   bind_checkpoint(module);
   bind_training(module);
+  bind_parallel(module);
+  bind_fully_shard(module);
+  bind_plan(module);
+  bind_sharded_tensor(module);
   module.def(
       "_clear_caches", &tessera::clear_caches,
       pybind11::call_guard<pybind11::gil_scoped_release>());

@@ -21,6 +21,7 @@ f32[4, 2] S(0) @ mesh(1))doc")
       .def_property_readonly("strides", &DTensorSpec::strides)
       .def_property_readonly("dtype", &DTensorSpec::dtype)
       .def_property_readonly("local_shape", &DTensorSpec::local_shape)
+      .def_property_readonly("layout", &DTensorSpec::layout)
       .def("is_replicated", &DTensorSpec::is_replicated)
       .def("has_shard", &DTensorSpec::has_shard)
       .def("__repr__", [](const DTensorSpec& self) { return to_string(self); });

@@ -1,4 +1,4 @@
-// Training: activations that are computed again.
+// Training: activations that are computed again, losses that are scaled.
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,6 +7,7 @@
 
 #include <tessera/parallel/activation_checkpoint.h>
 #include <tessera/parallel/clip_grad_norm.h>
+#include <tessera/parallel/loss_scaler.h>
 #include <tessera/parallel/tensor_packer.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -121,12 +122,42 @@ py::object checkpoint(
                              : py::object(py::tuple(py::cast(results)));
 }
 
+void bind_loss_scaler(py::module_& module) {
+  py::class_<LossScaler>(module, "_LossScaler")
+      .def(py::init([](double initial, double growth, double backoff,
+                       int64_t interval,
+                       const std::optional<Communicator>& stages) {
+        return std::make_unique<LossScaler>(LossScalerOptions{
+            .initial = initial,
+            .growth = growth,
+            .backoff = backoff,
+            .interval = interval,
+            .stages = stages});
+      }))
+      .def("scale", &LossScaler::scale, NoGil())
+      .def("unscale", &LossScaler::unscale, NoGil())
+      .def("unscale_once", &LossScaler::unscale_once, NoGil())
+      .def("update", &LossScaler::update)
+      .def(
+          "state",
+          [](const LossScaler& scaler) {
+            const LossScalerState state = scaler.state();
+            return std::pair(state.scale, state.good_steps);
+          })
+      .def(
+          "set_state",
+          [](LossScaler& scaler, double scale, int64_t good_steps) {
+            scaler.set_state({.scale = scale, .good_steps = good_steps});
+          });
+}
+
 }  // namespace
 
 void bind_training(py::module_& module) {
   py::class_<PackedTensor, std::shared_ptr<PackedTensor>>(
       module, "_PackedTensor");
   set_install_packer(&push_hooks);
+  bind_loss_scaler(module);
   module.def(
       "_clip_grad_norm",
       [](const std::vector<at::Tensor>& parameters, double max_norm,

@@ -1,5 +1,6 @@
 // The world of this rank.
 #include <tessera/comm/flight_recorder.h>
+#include <tessera/comm/progress.h>
 #include <tessera/comm/world.h>
 
 #include "bindings.h"
@@ -102,6 +103,11 @@ Returns the number of ranks; 1 when the program runs alone.
 
 >>> tessera.world_size()
 1)doc");
+  module.def("progress", &progress, NoGil(), R"doc(
+Moves the asynchronous calls of this process on without waiting; operators on sharded
+tensors do so themselves.
+
+>>> tessera.progress())doc");
   module.def("flight_record", &flight_lines, R"doc(
 Returns the last 256 calls of this rank to communicators, as text, the newest last.
 

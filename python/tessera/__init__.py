@@ -21,18 +21,27 @@ if not torch.__version__.startswith(TORCH_SERIES + "."):
         f"{torch.__version__}; build it again: pip install --force-reinstall "
         "--no-deps .")
 
-from . import _C, checkpoint, tensor_methods
+from . import _C, checkpoint, sharded_tensor, tensor_methods, torch_compile
 from ._C import *  # noqa: F403
 from .modules import (check_replicas, distribute_module, distribute_optimizer,
                       materialize)
-from .training import Ema, clip_grad_norm
+from .parallel import local_map, loss_parallel, parallelize_module
+from .parallel_style import ParallelStyle, StyledModule
+from .styles import (ColwiseParallel, ParameterParallel, PrepareModuleInput,
+                     PrepareModuleInputOutput, PrepareModuleOutput, RowwiseParallel,
+                     SequenceParallel)
+from .training import Ema, LossScaler, clip_grad_norm
 from .torch_dtensor import from_torch, to_torch
 
 __all__ = sorted(
     [name for name in vars(_C) if not name.startswith("_")]
-    + ["Ema", "check_replicas", "clip_grad_norm", "distribute_module",
-       "distribute_optimizer", "from_torch", "materialize", "to_torch"])
+    + ["ColwiseParallel", "Ema", "LossScaler", "ParallelStyle", "ParameterParallel",
+       "PrepareModuleInput", "PrepareModuleInputOutput", "PrepareModuleOutput",
+       "RowwiseParallel", "SequenceParallel", "StyledModule", "check_replicas",
+       "clip_grad_norm", "distribute_module", "distribute_optimizer", "from_torch",
+       "local_map", "loss_parallel", "materialize", "parallelize_module", "to_torch"])
 tensor_methods.install(torch.Tensor)
+torch_compile.install()
 # What is kept of past calls keeps groups, whose threads must not run on while
 # Python ends.
 atexit.register(_C._clear_caches)

@@ -17,7 +17,7 @@ import contextlib
 import json
 import os
 import re
-from typing import Any, ContextManager, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, ContextManager, Iterator, Mapping, Optional, Sequence, Union
 
 import torch
 from torch import nn
@@ -27,29 +27,35 @@ from . import _C, torch_dtensor
 Entry = _C._checkpoint.Entry
 Handle = _C._checkpoint.Handle
 Path = Union[str, os.PathLike]
+Progress = Callable[[int, int], Any]
 
 __all__ = ["Entry", "Handle", "latest", "list", "load", "random_state_dict", "save",
            "save_async", "save_step", "save_step_async", "state_dict", "verify"]
 
 
-def save(state: dict, path: Path, format: str = "tessera",
-         overwrite: bool = False) -> None:
+def save(state: dict, path: Path, format: str = "tessera", overwrite: bool = False,
+         progress: Optional[Progress] = None) -> None:
     """Writes a checkpoint, as "tessera", "dcp" or "safetensors".
 
     What is wrong on one rank is raised on all, and the path stays as it was; a
     checkpoint that is there is replaced with `overwrite` only, once the new one is
-    complete.
+    complete. `progress` is called with the bytes that this rank has written, and of
+    how many.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/a"
     >>> tessera.checkpoint.save({"step": 7, "rates": [0.1, 0.2]}, path, format="dcp")
+    >>> tessera.checkpoint.save({"w": torch.ones(3)}, path, overwrite=True,
+    ...                         progress=lambda bytes, total: print(bytes, "of", total))
+    12 of 12
     """
-    with _world_of(state):
-        _C._checkpoint.save(state, path, format, overwrite)
+    with _inside(_other_world(state)):
+        _C._checkpoint.save(state, path, format, overwrite, progress)
 
 
 def save_step(state: dict, folder: Path, step: int, keep: int = 0,
-              format: str = "tessera", overwrite: bool = False) -> str:
+              format: str = "tessera", overwrite: bool = False,
+              progress: Optional[Progress] = None) -> str:
     """Saves to FOLDER/step_000000000100, makes it the latest, and removes all but the
     newest `keep` (0: removes none). Returns the path.
 
@@ -59,8 +65,9 @@ def save_step(state: dict, folder: Path, step: int, keep: int = 0,
     >>> tessera.checkpoint.latest(folder) == path
     True
     """
-    with _world_of(state):
-        return _C._checkpoint.save_step(state, folder, step, keep, format, overwrite)
+    with _inside(_other_world(state)):
+        return _C._checkpoint.save_step(
+            state, folder, step, keep, format, overwrite, progress)
 
 
 def save_async(state: dict, path: Path, format: str = "tessera",
@@ -82,7 +89,9 @@ def save_async(state: dict, path: Path, format: str = "tessera",
     >>> state["w"]
     tensor([1., 1., 1.])
     """
-    return _C._checkpoint.save_async(state, path, format, overwrite)
+    world = _other_world(state)
+    with _inside(world):
+        return _C._checkpoint.save_async(state, path, format, overwrite, world)
 
 
 def save_step_async(state: dict, folder: Path, step: int, keep: int = 0,
@@ -97,7 +106,10 @@ def save_step_async(state: dict, folder: Path, step: int, keep: int = 0,
     >>> tessera.checkpoint.latest(folder) == handle.path
     True
     """
-    return _C._checkpoint.save_step_async(state, folder, step, keep, format, overwrite)
+    world = _other_world(state)
+    with _inside(world):
+        return _C._checkpoint.save_step_async(
+            state, folder, step, keep, format, overwrite, world)
 
 
 def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = False,
@@ -128,7 +140,7 @@ def load(state: dict, path: Path, strict: bool = True, convert_dtype: bool = Fal
             part.prepare(prefix, entries)
 
     try:
-        with _world_of(state):
+        with _inside(_other_world(state)):
             _C._checkpoint.load(state, path, strict, convert_dtype, globs, follow_links,
                                 prepare)
     except BaseException:
@@ -367,16 +379,19 @@ def _find_tensor(state: Any) -> Optional[torch.Tensor]:
     return next((t for t in map(_find_tensor, state) if t is not None), None)
 
 
-def _world_of(state: Any) -> ContextManager[object]:
-    """The world of the tensors of a state: inside a torch.distributed job, where no
-    launcher of ours has told each process its rank, only they know it."""
+def _other_world(state: Any) -> Optional[_C.World]:
+    """The world of the tensors of a state, if it is not that of init(): inside a
+    torch.distributed job, where no launcher of ours has told each process its rank,
+    only they know it."""
     tensor = _find_tensor(state)
     world = _C.device_mesh(tensor).world() if tensor is not None else None
     if world is None and _C.world_size() == 1:
         world = torch_dtensor.known_world()
-    if world is None or world == _C.init():
-        return contextlib.nullcontext()
-    return _C.RankGuard(world, "checkpoint")
+    return None if world is None or world == _C.init() else world
+
+
+def _inside(world: Optional[_C.World]) -> ContextManager[object]:
+    return _C.RankGuard(world, "checkpoint") if world else contextlib.nullcontext()
 
 
 def _find_linked(state: Any, prefix: str = "") -> Iterator[tuple[str, _Linked]]:

@@ -1,12 +1,13 @@
 """Types of tessera.checkpoint; what each name does stands in its docstring."""
 import builtins
 import os
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 import torch
 from torch import nn
 
-_Path = Union[str, os.PathLike]
+_Path = Union[str, "os.PathLike[str]"]
+_Progress = Callable[[int, int], Any]
 
 class Entry:
     @property
@@ -30,9 +31,10 @@ class Handle:
     def path(self) -> str: ...
 
 def save(state: dict[str, Any], path: _Path, format: str = "tessera",
-         overwrite: bool = False) -> None: ...
+         overwrite: bool = False, progress: Optional[_Progress] = None) -> None: ...
 def save_step(state: dict[str, Any], folder: _Path, step: int, keep: int = 0,
-              format: str = "tessera", overwrite: bool = False) -> str: ...
+              format: str = "tessera", overwrite: bool = False,
+              progress: Optional[_Progress] = None) -> str: ...
 def save_async(state: dict[str, Any], path: _Path, format: str = "tessera",
                overwrite: bool = False) -> Handle: ...
 def save_step_async(state: dict[str, Any], folder: _Path, step: int, keep: int = 0,

@@ -1,7 +1,7 @@
 """Methods of torch.Tensor that read a data pointer or make tensors of lists, for
 sharded tensors too.
 
-Others that need one (numpy, DLPack, pickle, torch.save, torch.compile) raise an
+Others that need one (numpy, DLPack, pickle, torch.save) raise an
 error that names to_local and full_tensor, which comes from the tensor itself.
 """
 import copy

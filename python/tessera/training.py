@@ -27,6 +27,62 @@ def clip_grad_norm(
         list(parameters), max_norm, norm_type, error_if_nonfinite, stages)
 
 
+class LossScaler:
+    """Scales losses so that gradients of half precision do not vanish.
+
+    Where a gradient is not finite the step is skipped, on all ranks alike, whatever meshes
+    the parameters are on; stages=mesh.communicator("pp") are the stages of a pipeline.
+
+    >>> w = tessera.ones([4], mesh, "S(0)", requires_grad=True)
+    >>> optimizer = torch.optim.SGD([w], 0.1)
+    >>> scaler = tessera.LossScaler(initial=1024)
+    >>> scaler.scale(w.sum()).backward()
+    >>> scaler.step(optimizer)
+    True
+    >>> scaler.update()
+    >>> scaler.state_dict()
+    {'scale': 1024.0, 'good_steps': 1}
+    """
+
+    def __init__(self, initial: float = 65536.0, growth: float = 2.0,
+                 backoff: float = 0.5, interval: int = 2000,
+                 stages: Optional[_C.Communicator] = None) -> None:
+        self._scaler = _C._LossScaler(initial, growth, backoff, interval, stages)
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """Returns the loss times the scale."""
+        return self._scaler.scale(loss)
+
+    def unscale(self, parameters: Iterable[torch.Tensor]) -> bool:
+        """Divides gradients by the scale, in place; False where one is not finite."""
+        return self._scaler.unscale(list(parameters))
+
+    def unscale_once(self, parameters: Iterable[torch.Tensor]) -> bool:
+        """Unscales those that are not yet; False where a gradient of any is not finite."""
+        return self._scaler.unscale_once(list(parameters))
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Unscales what is not yet; steps, and returns True, where all is finite."""
+        finite = self.unscale_once(
+            p for group in optimizer.param_groups for p in group["params"])
+        if finite:
+            optimizer.step()
+        return finite
+
+    def update(self) -> None:
+        """Ends an iteration: changes the scale."""
+        self._scaler.update()
+
+    def state_dict(self) -> dict[str, Union[float, int]]:
+        """Returns what to save to continue."""
+        scale, good_steps = self._scaler.state()
+        return {"scale": scale, "good_steps": good_steps}
+
+    def load_state_dict(self, state: dict[str, Union[float, int]]) -> None:
+        """Continues from what state_dict() returned."""
+        self._scaler.set_state(state["scale"], state["good_steps"])
+
+
 class Ema:
     """Moving averages of a module's parameters, shard by shard; nothing is communicated.
 

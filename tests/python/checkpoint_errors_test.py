@@ -71,6 +71,14 @@ def test_an_argument_that_is_wrong_on_one_rank_is_an_error_on_all(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_path_is_bytes_that_the_system_takes(tmp_path):
+    for name in ("/\udcff", "/a\0b"):
+        all_raise(ValueError, "is not UTF-8, or has a NUL character",
+                  lambda: checkpoint.save({"a": 1}, str(tmp_path) + name))
+    checkpoint.save({"a": 1}, bytes(tmp_path / "b"))
+    checkpoint.load({"a": 1}, tmp_path / "b")
+
+
 def test_an_optimizer_that_differs_on_one_rank_is_an_error_on_all(tmp_path):
     def make(parameters):
         net = torch.nn.Linear(2, 3)

@@ -76,6 +76,28 @@ def test_a_save_beside_the_program_holds_what_was_there_at_the_call(tmp_path):
     assert not (tmp_path / "step_000000000001").exists()
 
 
+def test_progress_is_told_on_each_rank(tmp_path):
+    def body(mesh):
+        seen = []
+        state = {"w": tessera.distribute_tensor(VALUE, mesh, "S(0)")}
+        told = lambda *numbers: seen.append(numbers)  # noqa: E731
+        checkpoint.save(state, tmp_path / "c", progress=told)
+        checkpoint.save_step(state, tmp_path, 1, progress=told)
+
+        def fails(*_):
+            if tessera.rank() == 1:
+                raise ValueError("no more")
+        with pytest.raises(ValueError, match="on rank 1: .*no more"):
+            checkpoint.save(state, tmp_path / "d", progress=fails)
+        with pytest.raises(TypeError, match="progress is of <class 'int'>"):
+            checkpoint.save(state, tmp_path / "d", progress=3)
+        return seen, tessera.to_local(state["w"]).nbytes
+
+    for seen, held in on_mesh(body, (2,)):
+        assert seen == [(held, held)] * 2
+    assert not (tmp_path / "d").exists()
+
+
 @pytest.mark.parametrize("format", ["tessera", "dcp"])
 def test_values_of_every_kind_come_back_into_the_same_dicts(tmp_path, format):
     saved = {"step": 2**62, "loss": 0.1, "done": True, "name": "adam 'w'\n\u00e9",

@@ -3,6 +3,7 @@ import doctest
 
 import pytest
 import tessera
+import tessera.torch_compat
 import torch
 
 
@@ -27,6 +28,19 @@ def test_the_example_of_checkpoint(name):
     run_examples(name, getattr(tessera.checkpoint, name).__doc__ or "")
 
 
-@pytest.mark.parametrize("module", [tessera, tessera.checkpoint])
+@pytest.mark.parametrize("name", tessera.sharded_tensor.__all__)
+def test_the_example_of_sharded_tensor(name):
+    run_examples(name, getattr(tessera.sharded_tensor, name).__doc__ or "")
+
+
+@pytest.mark.parametrize("name", sorted(
+    set(tessera.torch_compat.__all__) - set(tessera.__all__)
+    - {"Placement", "checkpoint", "implicit_replication"}))
+def test_the_example_of_torch_compat(name):
+    run_examples(name, getattr(tessera.torch_compat, name).__doc__ or "")
+
+
+@pytest.mark.parametrize("module", [
+    tessera, tessera.checkpoint, tessera.sharded_tensor, tessera.torch_compat])
 def test_the_example_of_the_module(module):
     run_examples(module.__name__, module.__doc__)

@@ -97,3 +97,65 @@ def test_torchs_grad_scaler_on_two_meshes(wrong):
         else:
             assert scale == 512
             assert values == [[0.0] * 8] * 2
+
+
+def test_loss_scaler_skips_on_two_meshes_and_stages():
+    def body():
+        mesh = tessera.init_device_mesh("cpu", (2, 2), ("pp", "tp"))
+        tp, line = mesh["tp"], tessera.init_device_mesh("cpu", (4,))
+        scaler = tessera.LossScaler(
+            initial=8.0, interval=2, stages=mesh.communicator("pp"))
+        assert scaler.scale(torch.ones(())).item() == 8
+        scales, stepped = [], []
+        for wrong in (None, None, 0, None):
+            gradients = [torch.arange(1.0, 9.0) * 8, torch.arange(2.0, 10.0) * 8]
+            if wrong is not None and mesh.coordinate[0] == 1:
+                gradients[wrong][7] = math.nan  # one stage has it, on one rank
+            parameters = [parameter(gradients[0], tp, "S(0)"),
+                          parameter(gradients[1], line, "S(0)")]
+            optimizer = torch.optim.SGD(parameters, lr=1.0)
+            stepped.append(scaler.step(optimizer))
+            values = [tessera.full_tensor(p.detach()).tolist() for p in parameters]
+            assert (values[1][0] != 0) == stepped[-1]
+            if not scales:
+                assert values == [[-float(i) for i in range(1, 9)],
+                                  [-float(i) for i in range(2, 10)]]
+            scaler.update()
+            scales.append(scaler.state_dict()["scale"])
+        other = tessera.LossScaler(interval=2)
+        other.load_state_dict(scaler.state_dict())
+        assert other.state_dict() == {"scale": 8.0, "good_steps": 1}
+        return stepped, scales
+
+    for stepped, scales in tessera.run_ranks(4, body):
+        assert stepped == [True, True, False, True]
+        assert scales == [8, 16, 8, 8]
+
+
+@pytest.mark.parametrize("wrong, text", [
+    ({"growth": 1.0}, "growth must be above 1"), ({"backoff": 1.0}, "backoff must be"),
+    ({"interval": 0}, "interval must be"), ({"initial": 0.0}, "scale must be above zero")])
+def test_loss_scaler_refuses_factors_that_cannot_work(wrong, text):
+    with pytest.raises(ValueError, match=text):
+        tessera.LossScaler(**wrong)
+
+
+def test_ema_refuses_what_cannot_be_averaged():
+    net = torch.nn.Linear(2, 2)
+    for decay in (-0.1, 1.5):
+        with pytest.raises(ValueError, match="decay must be between 0 and 1"):
+            tessera.Ema(net, decay)
+    with pytest.raises(ValueError, match="floating dtype"):
+        tessera.Ema(net, dtype=torch.int64)
+
+
+def test_clip_grad_norm_of_what_is_not_finite_changes_nothing():
+    def body():
+        mesh = tessera.init_device_mesh("cpu", (2,))
+        gradient = torch.tensor([1.0, 2.0, 3.0, math.nan])  # on the last rank
+        p = parameter(gradient, mesh, "S(0)")
+        with pytest.raises(ValueError, match="is not finite"):
+            tessera.clip_grad_norm(p, 1.0, error_if_nonfinite=True)
+        return tessera.full_tensor(p.grad).tolist()[:3]
+
+    assert tessera.run_ranks(2, body) == [[1.0, 2.0, 3.0]] * 2

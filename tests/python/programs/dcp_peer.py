@@ -111,7 +111,13 @@ def use_ours(known):
     mine = states.map_tensors(
         tessera.from_torch, states.map_tensors(InTurn(known, 1), states.tensors()))
     tessera.checkpoint.save({"all": mine, "values": states.values()}, path)
-    for there in (path, folder / "python"):
+    beside = folder / "beside"
+    handle = tessera.checkpoint.save_async({"all": mine, "values": states.values()},
+                                           beside)
+    handle.wait()
+    assert handle.done() and handle.path == str(beside), handle.path
+    tessera.checkpoint.save_step_async({"all": mine}, folder, 7, keep=2)
+    for there in (path, beside, folder / "step_000000000007", folder / "python"):
         theirs = zeros(InTurn(known, 2), states.tensors())
         state = {"all": states.map_tensors(tessera.from_torch, theirs)}
         tessera.checkpoint.load(state, there, only="all.*")
