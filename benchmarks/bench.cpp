@@ -232,8 +232,13 @@ void set_up_bench(CLI::App& bench, Invocation& invocation) {
   add_bench_comm(bench, invocation.exit_code);
   add_bench_dispatch(bench, invocation.exit_code);
   add_bench_train(bench, invocation.exit_code);
+  add_bench_step(bench, invocation.exit_code);
   add_bench_checkpoint(bench, invocation.exit_code);
+  add_bench_operators(bench, invocation.exit_code);
   add_bench_recompute(bench, invocation.exit_code);
+  add_bench_init(bench, invocation.exit_code);
+  add_bench_clip(bench, invocation.exit_code);
+  add_bench_fsdp(bench, invocation.exit_code);
 }
 
 const Command kBench{"bench", &set_up_bench};

@@ -31,12 +31,22 @@ std::string targets_text(const std::vector<Target>& targets);
 
 /// Adds `bench checkpoint`.
 void add_bench_checkpoint(CLI::App& bench, int& exit_code);
+/// Adds `bench clip`.
+void add_bench_clip(CLI::App& bench, int& exit_code);
 /// Adds `bench comm`.
 void add_bench_comm(CLI::App& bench, int& exit_code);
 /// Adds `bench dispatch`.
 void add_bench_dispatch(CLI::App& bench, int& exit_code);
+/// Adds `bench operators`.
+void add_bench_operators(CLI::App& bench, int& exit_code);
+/// Adds `bench init`.
+void add_bench_init(CLI::App& bench, int& exit_code);
+/// Adds `bench fsdp`.
+void add_bench_fsdp(CLI::App& bench, int& exit_code);
 /// Adds `bench recompute`.
 void add_bench_recompute(CLI::App& bench, int& exit_code);
+/// Adds `bench step`.
+void add_bench_step(CLI::App& bench, int& exit_code);
 /// Adds `bench train`.
 void add_bench_train(CLI::App& bench, int& exit_code);
 /// Runs `bench dispatch --misses`, with the Python named or the one found.

@@ -14,12 +14,12 @@
 #include "bench.h"
 #include "bench_train.h"
 #include "bench_workers.h"
+#include "benchmarks/training/bench_train_peer.h"
 #include "cli/command.h"
 #include "demo_text.h"
 #include "engine_worker.h"
 #include "examples/demo/demo_vocabulary.h"
 #include "python_peer.h"
-#include "train_pytorch.h"
 
 namespace tessera::cli {
 namespace {
@@ -44,46 +44,6 @@ double relative_difference(
   }
   return largest;
 }
-
-/// PyTorch's processes; they sleep between rounds.
-class Pytorch {
- public:
-  Pytorch(const std::string& python, const TrainBenchOptions& bench)
-      : peer_(
-            python, train_pytorch, arguments_of(bench),
-            "benchmarks/train_pytorch.py " + joined(arguments_of(bench))),
-        hello_(ordered_json::parse(peer_.receive())) {}
-
-  std::string version() const { return hello_["torch"]; }
-  std::vector<double> losses() const { return hello_["losses"]; }
-  /// Returns the seconds of a step.
-  double round() {
-    peer_.send("round");
-    return ordered_json::parse(peer_.receive()).get<double>();
-  }
-
- private:
-  static std::vector<std::string> arguments_of(const TrainBenchOptions& o) {
-    std::vector<std::string> words;
-    for (const int64_t number :
-         {int64_t{o.dp}, int64_t{o.tp}, o.batch, o.vocabulary, o.length,
-          o.width, o.heads, o.hidden, o.layers, int64_t{o.warm_up},
-          int64_t{o.steps}}) {
-      words.push_back(std::to_string(number));
-    }
-    return words;
-  }
-  static std::string joined(const std::vector<std::string>& words) {
-    std::string text;
-    for (const std::string& word : words) {
-      text += (text.empty() ? "" : " ") + word;
-    }
-    return text;
-  }
-
-  PythonPeer peer_;
-  ordered_json hello_;
-};
 
 /// Measures one engine once; nothing, and why, where it is not there.
 std::optional<TrainTime> run_engine(
@@ -120,7 +80,7 @@ void measure_mesh(
     const TrainSettings& settings, int ranks, const std::string& python,
     TrainResult& result) {
   TrainMesh mesh{.bench = on_ranks(settings.bench, ranks)};
-  std::optional<Pytorch> pytorch;
+  std::optional<TrainPeer> pytorch;
   if (!python.empty()) {
     pytorch.emplace(python, mesh.bench);
     result.pytorch = pytorch->version();

@@ -1,4 +1,5 @@
-// One rank's part of `tessera bench train`, on whatever engine started it.
+// One rank's part of `tessera bench train`, on whatever engine started it, and
+// all of `tessera bench step`.
 #include <tessera/comm/device_mesh.h>
 #include <tessera/parallel/data_parallel.h>
 #include <tessera/parallel/parallelize_module.h>
@@ -6,11 +7,14 @@
 #include "examples/gpt.h"
 
 #include <chrono>
+#include <cmath>
+#include <ctime>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "bench_workers.h"
+#include "gpt_data.h"
 
 namespace tessera::cli {
 
@@ -22,48 +26,13 @@ using gpt::Gpt;
 constexpr double kLearningRate = 1e-3;
 constexpr int64_t kBatches = 8;  // different ones, used in turn
 
-/// Gives parameters values that benchmarks/train_pytorch.py makes alike.
-void set_values(torch::nn::Module& model) {
-  const torch::NoGradGuard no_grad;
-  int64_t number = 0;
-  for (const auto& item : model.named_parameters()) {
-    const at::Tensor& parameter = item.value();
-    const at::Tensor place = at::arange(parameter.numel(), at::kDouble);
-    at::Tensor waves = at::sin((place + 1) * (place + 100 * number++)) * 0.05;
-    if (item.key().find("norm") != std::string::npos &&
-        item.key().ends_with("weight")) {
-      waves += 1;
-    }
-    parameter.copy_(waves.view(parameter.sizes()));
-  }
-}
-
-struct Batch {
-  at::Tensor inputs;
-  at::Tensor targets;
-};
-
-/// Returns a batch that benchmarks/train_pytorch.py makes alike: the rows of
-/// one of the groups along "dp".
-Batch batch_of(const TrainBenchOptions& o, int64_t number, int64_t group) {
-  const at::Tensor place =
-      at::arange(o.batch * (o.length + 1), at::kLong) + 1000 * number;
-  const at::Tensor text =
-      ((place * place).floor_divide(7) + 3 * place).remainder(o.vocabulary);
-  const int64_t rows = o.batch / o.dp;
-  const at::Tensor mine =
-      text.view({o.batch, o.length + 1}).narrow(0, group * rows, rows);
-  return {
-      mine.narrow(1, 0, o.length).contiguous(),
-      mine.narrow(1, 1, o.length).contiguous()};
-}
-
 DeviceMesh mesh_of(const TrainBenchOptions& o) {
   return o.dp > 1 ? init_device_mesh(at::kCPU, {o.dp, o.tp}, {"dp", "tp"})
                   : init_device_mesh(at::kCPU, {o.tp}, {"tp"});
 }
 
-Gpt new_model(const TrainBenchOptions& o, const DeviceMesh& mesh) {
+Gpt new_model(
+    const TrainBenchOptions& o, const std::optional<DeviceMesh>& mesh) {
   Gpt model(gpt::Sizes{
       .vocabulary = o.vocabulary,
       .length = o.length,
@@ -71,9 +40,12 @@ Gpt new_model(const TrainBenchOptions& o, const DeviceMesh& mesh) {
       .heads = o.heads,
       .hidden = o.hidden,
       .layers = o.layers});
-  set_values(*model);
+  set_gpt_values(*model);
+  if (!mesh) {
+    return model;
+  }
   parallelize_module(
-      model, mesh,
+      model, *mesh,
       {{"blocks.*.attention.[qkv]", ColwiseParallel()},
        {"blocks.*.attention.o", RowwiseParallel()},
        {"blocks.*.mlp.up", ColwiseParallel()},
@@ -81,33 +53,36 @@ Gpt new_model(const TrainBenchOptions& o, const DeviceMesh& mesh) {
   return model;
 }
 
-/// This rank's model, optimizer and part of the data.
+/// This rank's model, optimizer and part of the data; a plain model and all of
+/// the data where there is no mesh.
 class Training {
  public:
-  explicit Training(const TrainBenchOptions& o)
-      : mesh_(mesh_of(o)),
+  Training(const TrainBenchOptions& o, std::optional<DeviceMesh> mesh)
+      : mesh_(std::move(mesh)),
         model_(new_model(o, mesh_)),
         optimizer_(
-            model_->parameters(), torch::optim::AdamWOptions(kLearningRate)),
-        along_(static_cast<size_t>(mesh_.ndim()), Replicate()) {
+            model_->parameters(), torch::optim::AdamWOptions(kLearningRate)) {
+    if (mesh_) {
+      along_.assign(static_cast<size_t>(mesh_->ndim()), Replicate());
+    }
     if (o.dp > 1) {
-      parallel_.emplace(*model_, mesh_);
+      parallel_.emplace(*model_, *mesh_);
       along_[0] = Shard(0);
     }
-    const int64_t group = o.dp > 1 ? mesh_.local_rank("dp") : 0;
+    const int64_t group = o.dp > 1 ? mesh_->local_rank("dp") : 0;
     for (int64_t i = 0; i < kBatches; ++i) {
-      batches_.push_back(batch_of(o, i, group));
+      batches_.push_back(
+          gpt_batch({o.batch, o.length, o.vocabulary}, i, o.dp, group));
     }
   }
 
   /// Makes one step and returns its loss, sharded.
   at::Tensor step() {
-    const Batch& batch = batches_[done_++ % batches_.size()];
+    const GptBatch& batch = batches_[done_++ % batches_.size()];
     optimizer_.zero_grad();
-    const at::Tensor logits = model_(from_local(batch.inputs, mesh_, along_));
+    const at::Tensor logits = model_(on_mesh(batch.inputs));
     const at::Tensor loss = torch::nn::functional::cross_entropy(
-        logits.flatten(0, 1),
-        from_local(batch.targets, mesh_, along_).flatten());
+        logits.flatten(0, 1), on_mesh(batch.targets).flatten());
     loss.backward();
     if (parallel_) {
       parallel_->reduce_gradients();
@@ -117,12 +92,16 @@ class Training {
   }
 
  private:
-  DeviceMesh mesh_;
+  at::Tensor on_mesh(const at::Tensor& rows) const {
+    return mesh_ ? from_local(rows, *mesh_, along_) : rows;
+  }
+
+  std::optional<DeviceMesh> mesh_;
   Gpt model_;
   torch::optim::AdamW optimizer_;
   std::optional<DataParallel> parallel_;
   Placements along_;  // of a batch
-  std::vector<Batch> batches_;
+  std::vector<GptBatch> batches_;
   size_t done_ = 0;
 };
 
@@ -141,13 +120,45 @@ double time_steps(Training& training, int steps) {
   return slowest.item<double>();
 }
 
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) +
+         1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 }  // namespace
+
+std::vector<StepPair> bench_step(const TrainBenchOptions& options) {
+  at::set_num_threads(1);
+  std::vector<StepPair> pairs;
+  run_ranks(1, [&] {
+    Training plain(options, std::nullopt);
+    Training sharded(options, mesh_of(options));
+    for (int i = 0; i < options.warm_up; ++i) {
+      const auto want = plain.step().item<double>();
+      const auto have = full_tensor(sharded.step()).item<double>();
+      TORCH_CHECK(
+          std::abs(have - want) <= 1e-4 * std::abs(want), "bench step: loss ",
+          have, " on the mesh, ", want, " without");
+    }
+    // In turns, so that both see the same machine.
+    for (int i = 0; i < options.steps; ++i) {
+      const double begin = cpu_seconds();
+      plain.step();
+      const double between = cpu_seconds();
+      sharded.step();
+      pairs.push_back({between - begin, cpu_seconds() - between});
+    }
+  });
+  return pairs;
+}
 
 std::optional<TrainTime> bench_train(const TrainBenchOptions& options) {
   at::set_num_threads(1);
   std::optional<TrainTime> result;
   run([&] {
-    Training training(options);
+    Training training(options, mesh_of(options));
     TrainTime time;
     for (int i = 0; i < options.warm_up; ++i) {
       time.losses.push_back(full_tensor(training.step()).item<double>());

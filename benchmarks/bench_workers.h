@@ -121,6 +121,12 @@ struct TrainTime {
   double step_seconds = 0;
 };
 
+/// CPU seconds of one step, plain and on a mesh of one rank.
+struct StepPair {
+  double plain = 0;
+  double sharded = 0;
+};
+
 BenchRound bench_redistribute(const BenchOptions& options);
 /// Measures as the ranks that this process hosts; the times where rank 0 is
 /// among them, else nothing.
@@ -130,5 +136,8 @@ MissRound bench_misses(const MissBenchOptions& options);
 /// As bench_comm: what was measured where rank 0 is among the ranks of this
 /// process, else nothing.
 std::optional<TrainTime> bench_train(const TrainBenchOptions& options);
+/// Steps of the same model without a mesh and on one of one rank, in turns,
+/// after `warm_up` of each whose losses must agree.
+std::vector<StepPair> bench_step(const TrainBenchOptions& options);
 
 }  // namespace tessera::cli

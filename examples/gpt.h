@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -94,10 +95,13 @@ struct GptImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& indices) {
     at::Tensor x = tokens(indices) + positions;
     for (const auto& block : *blocks) {
-      x = block->as<BlockImpl>()->forward(x);
+      x = run_block(*block->as<BlockImpl>(), x);
     }
     return head(norm(x));
   }
+  /// How forward() runs a block: a program may do something around it.
+  std::function<at::Tensor(BlockImpl&, const at::Tensor&)> run_block =
+      [](BlockImpl& block, const at::Tensor& x) { return block.forward(x); };
   torch::nn::Embedding tokens = nullptr;
   at::Tensor positions;
   torch::nn::ModuleList blocks;

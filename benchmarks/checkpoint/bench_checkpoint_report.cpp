@@ -107,6 +107,19 @@ void add_row(
   table.add(std::move(cells));
 }
 
+void add_async_row(
+    TextTable& table, const std::string& name, const CheckpointSide& side,
+    std::vector<double> CheckpointSeries::*figure) {
+  const CheckpointSeries* async = find(side, "async");
+  const CheckpointSeries* copy = find(side, "copy");
+  if (async != nullptr && copy != nullptr) {
+    table.add(
+        {name, formatted("%.1f", 1e3 * median(async->*figure)),
+         formatted("%.1f", 1e3 * median(copy->*figure)),
+         formatted("%.2f", median_ratio(async->*figure, copy->*figure))});
+  }
+}
+
 std::string draw_table(
     const CheckpointResult& result, const Terminal& terminal) {
   TextTable table(
@@ -119,12 +132,9 @@ std::string draw_table(
       add_row(table, name, row, &CheckpointSeries::seconds);
       add_row(table, name + ", CPU", row, &CheckpointSeries::cpu_seconds);
     }
-    if (const auto copies = copies_of(side)) {
-      async.add(
-          {engine, formatted("%.1f", 1e3 * median(side.at("async").seconds)),
-           formatted("%.1f", 1e3 * median(side.at("copy").seconds)),
-           formatted("%.2f", *copies)});
-    }
+    add_async_row(async, engine, side, &CheckpointSeries::seconds);
+    add_async_row(
+        async, engine + ", CPU", side, &CheckpointSeries::cpu_seconds);
   }
   return table.draw(terminal) + "\n" + async.draw(terminal);
 }

@@ -38,6 +38,8 @@ struct DemoSettings {
   std::string engine = "threads";
   int steps = DemoOptions().steps;
   std::string dtype = "f64";
+  bool recompute = false;
+  bool fsdp = false;
   bool json = false;
   bool ascii = false;
   // For the processes that this command starts.
@@ -103,11 +105,13 @@ void print_to_terminal(const std::string& path) {
       words.insert(words.end(), {option, value});
     }
   }
-  if (settings.json) {
-    words.emplace_back("--json");
-  }
-  if (settings.ascii) {
-    words.emplace_back("--ascii");
+  for (const auto& [flag, is_on] :
+       {std::pair("--recompute", settings.recompute),
+        std::pair("--fsdp", settings.fsdp), std::pair("--json", settings.json),
+        std::pair("--ascii", settings.ascii)}) {
+    if (is_on) {
+      words.emplace_back(flag);
+    }
   }
   if (const std::string path = terminal_path(); !path.empty()) {
     words.insert(words.end(), {"--terminal", path});
@@ -138,7 +142,7 @@ int train_and_report(
       settings.json ? demo_json(result, options)
                     : demo_text_report(result, options, terminal));
   const DemoVerdict verdict = compare_curves(
-      result.plain.losses, result.sharded.losses, options.float32);
+      result.plain.losses, result.sharded.losses, accuracy_of(options.dtype));
   return verdict.equal() ? 0 : kExitFailure;
 }
 
@@ -159,16 +163,27 @@ void check_checkpoint(const DemoOptions& options) {
   }
 }
 
+/// Returns the mesh that is asked for. Where none is, fully_shard() has all
+/// ranks along "dp".
+DemoMesh mesh_for(const DemoSettings& settings, std::optional<int64_t> ranks) {
+  const bool one_dim = settings.fsdp && settings.mesh.empty();
+  const int64_t along_dp = ranks.value_or(DemoMesh().ranks());
+  return demo_mesh(
+      one_dim ? "dp=" + std::to_string(along_dp) : settings.mesh, ranks);
+}
+
 int run_demo(const DemoSettings& settings) {
   DemoOptions options;
   options.steps = settings.steps;
-  options.float32 = settings.dtype == "f32";
-  options.mesh = demo_mesh(settings.mesh, settings.ranks);
+  options.dtype = settings.dtype;
+  options.recompute = settings.recompute;
+  options.fsdp = settings.fsdp;
+  options.mesh = mesh_for(settings, settings.ranks);
   const LaunchedAs launched = as_work(launched_as);
   const bool is_launched = launched.ranks > 1 || settings.is_rank;
   const bool starts_job = !is_launched && settings.engine != "threads";
   if (is_launched) {
-    options.mesh = demo_mesh(settings.mesh, launched.ranks);
+    options.mesh = mesh_for(settings, launched.ranks);
     options.processes = launched.processes;
   }
   options.checkpoint = settings.checkpoint;
@@ -214,9 +229,17 @@ void set_up_demo(CLI::App& demo, Invocation& invocation) {
   demo.add_option("--steps", settings->steps, "optimizer steps")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
-  demo.add_option("--dtype", settings->dtype, "f32 or f64")
+  demo.add_option(
+          "--dtype", settings->dtype,
+          "f64, f32, or bf16: f32 under autocast, with a LossScaler")
       ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "f64"}));
+      ->check(CLI::IsMember({"f64", "f32", "bf16"}));
+  demo.add_flag(
+      "--recompute", settings->recompute,
+      "compute the activations of each block of the sharded model again");
+  demo.add_flag(
+      "--fsdp", settings->fsdp,
+      "cut parameters, gradients and optimizer state along dp (fully_shard)");
   demo.add_flag("--json", settings->json, "print JSON");
   demo.add_flag("--ascii", settings->ascii, "draw without box characters");
   demo.add_flag("--is-rank", settings->is_rank)->group("");

@@ -24,7 +24,8 @@ inline constexpr DemoSizes kDemoSizes{};
 inline constexpr int64_t kDemoTokensPerStep =
     kDemoSizes.batch * kDemoSizes.length;
 
-/// Batches are cut along "dp", weights along "tp".
+/// Batches are cut along "dp", weights along "tp"; with fully_shard() weights
+/// along both.
 struct DemoMesh {
   int64_t dp = 2;
   int64_t tp = 2;
@@ -38,7 +39,13 @@ struct DemoOptions {
   /// The path of the checkpoint; else it is removed when it was read.
   std::string checkpoint = {};
   int steps = 900;
-  bool float32 = false;
+  /// "f64", "f32", or "bf16": parameters of f32, computed with under autocast,
+  /// and a LossScaler.
+  std::string dtype = "f64";
+  /// The sharded run computes the activations of each block again.
+  bool recompute = false;
+  /// Parameters, gradients and optimizer state are cut along "dp", too.
+  bool fsdp = false;
   /// The ranks are the processes of this job, else threads.
   bool processes = false;
   /// The steps on `mesh`.
@@ -58,15 +65,16 @@ struct DemoPart {
   int64_t end = 0;
 };
 
-/// A parameter of the sharded model. Every rank along "dp" holds the same.
+/// A parameter of the sharded model. Every rank along "dp" holds the same; with
+/// fully_shard() it is "dp" whose ranks are told apart.
 struct DemoParameter {
   std::string name;
   std::string alike;  // the name that like layers share: "blocks.*.norm1.bias"
   std::vector<int64_t> shape;
   std::string placements;
   int cut_dim = -1;                  // of the tensor; -1: whole everywhere
-  std::vector<DemoPart> parts = {};  // of that dim, by rank along "tp"
-  std::vector<int64_t> held = {};    // elements, by rank along "tp"
+  std::vector<DemoPart> parts = {};  // of that dim, by rank along "tp" or "dp"
+  std::vector<int64_t> held = {};    // elements, likewise
 };
 
 /// Collectives of rank 0 that have one cause and are of one kind, over all
@@ -99,6 +107,10 @@ struct DemoResult {
   std::string prompt;
   std::vector<DemoParameter> parameters;
   std::vector<DemoTraffic> traffic;
+  /// Bytes of parameters, gradients and optimizer state: of each rank of the
+  /// first mesh, and of a rank that holds all of them, as in data parallelism.
+  std::vector<int64_t> rank_bytes;
+  int64_t replicated_bytes = 0;
 };
 
 /// Where a run stands.

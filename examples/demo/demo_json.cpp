@@ -49,13 +49,14 @@ double tokens_per_second(const DemoRun& run) {
 
 std::string demo_json(const DemoResult& result, const DemoOptions& options) {
   const DemoVerdict verdict = compare_curves(
-      result.plain.losses, result.sharded.losses, options.float32);
+      result.plain.losses, result.sharded.losses, accuracy_of(options.dtype));
   Json json = {
       {"ranks", options.mesh.ranks()},
       {"mesh", result.mesh},
       {"engine", result.engine},
       {"steps", options.steps},
-      {"dtype", options.float32 ? "f32" : "f64"},
+      {"dtype", options.dtype},
+      {"recompute", options.recompute},
       {"plain_losses", result.plain.losses},
       {"sharded_losses", result.sharded.losses},
       {"largest_relative_difference", verdict.difference},
@@ -70,6 +71,10 @@ std::string demo_json(const DemoResult& result, const DemoOptions& options) {
       {"prompt", result.prompt},
       {"text", result.sharded.text},
       {"plain_text", result.plain.text}};
+  if (options.fsdp) {
+    json["rank_bytes"] = result.rank_bytes;
+    json["replicated_bytes"] = result.replicated_bytes;
+  }
   if (options.restart) {
     json.update(
         {{"restart_after", options.steps_before_restart()},

@@ -29,7 +29,8 @@ std::string alike(const std::string& path) {
 
 }  // namespace
 
-DemoParameter describe(const std::string& name, const at::Tensor& parameter) {
+DemoParameter describe(
+    const std::string& name, const at::Tensor& parameter, int64_t mesh_dim) {
   const Layout& layout = spec(parameter).layout();
   DemoParameter described{
       .name = name,
@@ -41,17 +42,42 @@ DemoParameter describe(const std::string& name, const at::Tensor& parameter) {
       described.cut_dim = static_cast<int>(dim);
     }
   }
-  for (int64_t tp = 0; tp < layout.mesh().size(1); ++tp) {
-    const std::vector<int64_t> shard = layout.local_shape({0, tp});
+  std::vector<int64_t> coordinate{0, 0};
+  for (int64_t c = 0; c < layout.mesh().size(mesh_dim); ++c) {
+    coordinate[static_cast<size_t>(mesh_dim)] = c;
+    const std::vector<int64_t> shard = layout.local_shape(coordinate);
     described.held.push_back(std::accumulate(
         shard.begin(), shard.end(), int64_t{1}, std::multiplies<>()));
     if (described.cut_dim >= 0) {
-      const Layout::Runs runs = layout.runs(described.cut_dim, {0, tp});
+      const Layout::Runs runs = layout.runs(described.cut_dim, coordinate);
       described.parts.push_back(
           runs.empty() ? DemoPart{} : DemoPart{runs[0].begin, runs[0].end});
     }
   }
   return described;
+}
+
+int64_t held_bytes(const torch::optim::AdamW& optimizer) {
+  int64_t bytes = 0;
+  const auto add = [&](const at::Tensor& t) {
+    if (t.defined()) {
+      const at::Tensor mine = is_dtensor(t) ? to_local(t.detach()) : t;
+      bytes += static_cast<int64_t>(mine.nbytes());
+    }
+  };
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      add(parameter);
+      add(parameter.grad());
+    }
+  }
+  for (const auto& [parameter, state] : optimizer.state()) {
+    const auto& moments =
+        static_cast<const torch::optim::AdamWParamState&>(*state);
+    add(moments.exp_avg());
+    add(moments.exp_avg_sq());
+  }
+  return bytes;
 }
 
 std::vector<DemoTraffic> sum_up(const std::vector<CommLogEntry>& entries) {

@@ -83,8 +83,9 @@ std::string draw_parameters(
     const DemoResult& result, const DemoOptions& options,
     const Terminal& terminal) {
   std::vector<std::string> header{"parameter", "shape", "placements"};
-  for (int64_t tp = 0; tp < options.mesh.tp; ++tp) {
-    header.push_back("tp " + std::to_string(tp));
+  const char* dim = options.fsdp ? "dp " : "tp ";
+  for (size_t i = 0; i < result.parameters.at(0).held.size(); ++i) {
+    header.push_back(dim + std::to_string(i));
   }
   std::map<std::string, int> layers;
   int64_t all = 0;
@@ -112,6 +113,26 @@ std::string draw_parameters(
   return "parameters on " + result.mesh + ": " + with_commas(all) +
          " in all, rank 0 holds " + with_commas(held) + " (" +
          format("%.0f", 100 * part) + " %)\n" + table.draw(terminal);
+}
+
+/// Draws what each rank holds of the training beside what data parallelism
+/// has each of them hold.
+std::string draw_bytes(const DemoResult& result, const Terminal& terminal) {
+  constexpr int kBar = 40;  // columns of the longest
+  const auto line = [&](const std::string& name, int64_t bytes) {
+    const int64_t all = std::max<int64_t>(result.replicated_bytes, 1);
+    const auto filled = static_cast<int>((bytes * kBar + all / 2) / all);
+    return "  " + pad_right(name, 18) +
+           repeat(terminal.utf8 ? "█" : "#", filled) + " " +
+           with_commas(bytes) + "\n";
+  };
+  std::string text =
+      "bytes of parameters, gradients and AdamW's state on a rank\n" +
+      line("data parallelism", result.replicated_bytes);
+  for (size_t i = 0; i < result.rank_bytes.size(); ++i) {
+    text += line("fsdp, rank " + std::to_string(i), result.rank_bytes[i]);
+  }
+  return text + "\n";
 }
 
 std::string per_step(int64_t total, int steps) {
@@ -145,10 +166,11 @@ std::string draw_traffic(
 
 std::string verdict_text(const DemoResult& result, const DemoOptions& options) {
   const DemoVerdict verdict = compare_curves(
-      result.plain.losses, result.sharded.losses, options.float32);
+      result.plain.losses, result.sharded.losses, accuracy_of(options.dtype));
   return "largest difference between the curves: " +
          format("%.2g", verdict.difference) + " of the loss (allowed " +
-         format("%.0e", verdict.allowed) + ")\n" +
+         format("%.0e", verdict.allowed) +
+         (options.dtype == "bf16" ? "; of the first 100 steps" : "") + ")\n" +
          (verdict.equal() ? "equal: the same training"
                           : "DIFFERENT: not the same training") +
          "\n";
@@ -228,16 +250,18 @@ std::string DemoProgressReport::bar_line(
 std::string demo_opening(const DemoOptions& options) {
   return "A small GPT learns a text by characters: " +
          counted(options.steps, "AdamW step") + " of " +
-         counted(kDemoTokensPerStep, "token") + ", " +
-         (options.float32 ? "f32" : "f64") + ".\nFirst plainly, then on " +
-         counted(options.mesh.ranks(), "rank") + ", " +
-         mesh_text(options.mesh) +
+         counted(kDemoTokensPerStep, "token") + ", " + options.dtype +
+         ".\nFirst plainly, then on " + counted(options.mesh.ranks(), "rank") +
+         ", " + mesh_text(options.mesh) +
          (options.restart
               ? ", and after half of the steps,\nfrom a checkpoint, on " +
                     counted(options.restart->ranks(), "rank") + ", " +
                     mesh_text(*options.restart)
               : "") +
-         ": same start, same batches.\n";
+         ": same start, same batches.\n" +
+         (options.recompute ? "The sharded runs compute the activations of "
+                              "each block again.\n"
+                            : "");
 }
 
 std::string demo_text_report(
@@ -251,6 +275,7 @@ std::string demo_text_report(
          "\n" + verdict_text(result, options) + restart_text(result, options) +
          speed_text(result, options) + "\n" +
          draw_parameters(result, options, terminal) + "\n" +
+         (options.fsdp ? draw_bytes(result, terminal) : "") +
          draw_traffic(result, options, terminal) + "\n" + written_text(result);
 }
 

@@ -4,10 +4,9 @@
 
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/parallel/data_parallel.h>
-#include <tessera/parallel/loss_parallel.h>
+#include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/parallelize_module.h>
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -24,29 +23,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The rate falls to nothing over the steps, and gradients that are rounding
-// errors make no steps: else differences in the last bit grow, in any two runs,
-// until f32 curves part.
-constexpr double kLearningRate = 6e-3;
-constexpr double kEpsilon = 1e-6;
-
 // The first run of an operator without a sharding rule says so once, in the
 // middle of the progress bar.
 struct NoWarnings final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
-
-void set_rate(torch::optim::AdamW& optimizer, double rate) {
-  for (auto& group : optimizer.param_groups()) {
-    group.options().set_lr(rate);
-  }
-}
-
-torch::optim::AdamW new_optimizer(const Gpt& model) {
-  return torch::optim::AdamW(
-      model->parameters(),
-      torch::optim::AdamWOptions(kLearningRate).eps(kEpsilon));
-}
 
 /// Steps begin + 1 to end.
 struct Steps {
@@ -58,26 +39,13 @@ using Report = std::function<void(int step, double loss)>;
 
 /// The same steps for both runs; `parallel` where gradients are to be summed.
 void train(
-    Gpt& model, torch::optim::AdamW& optimizer, const Task& task,
-    const Steps& steps, const Place& place, DataParallel* parallel,
-    const Report& report) {
+    Training& training, const Task& task, const Steps& steps,
+    const Place& place, DataParallel* parallel, const Report& report) {
   for (int step = steps.begin + 1; step <= steps.end; ++step) {
     const Batch batch =
         task.corpus.batch(step, kDemoSizes.batch, kDemoSizes.length);
-    optimizer.zero_grad();
-    set_rate(optimizer, kLearningRate * (task.steps - step + 1) / task.steps);
-    std::optional<LossParallel> over_the_cut_vocabulary;
-    if (place.mesh) {
-      over_the_cut_vocabulary.emplace();
-    }
-    const at::Tensor loss = torch::nn::functional::cross_entropy(
-        model(place(batch.inputs, Shard(0))).flatten(0, 1),
-        place(batch.targets, Shard(0)).flatten());
-    loss.backward();
-    if (parallel != nullptr) {
-      parallel->reduce_gradients();
-    }
-    optimizer.step();
+    const at::Tensor loss = training.loss(batch, task, place);
+    training.step(step, loss, task, parallel);
     report(step, whole(loss.detach()).item<double>());
   }
 }
@@ -102,41 +70,66 @@ Report report_to(DemoRun* run, DemoStep step, const DemoProgress& progress) {
   };
 }
 
-void run_plain(const Task& task, DemoRun& run, const DemoProgress& progress) {
-  Gpt model = new_model(task);
-  torch::optim::AdamW optimizer = new_optimizer(model);
+void run_plain(
+    const Task& task, DemoResult& result, const DemoProgress& progress) {
+  Training training(new_model(task));
   const Place place;
   train(
-      model, optimizer, task, {0, task.steps}, place, nullptr,
-      report_to(&run, {}, progress));
-  run.text = write_line(model, task, place);
+      training, task, {0, task.steps}, place, nullptr,
+      report_to(&result.plain, {}, progress));
+  result.replicated_bytes = held_bytes(training.optimizer);
+  result.plain.text = write_line(training.model, task, place);
 }
 
 /// The model on a mesh, at the common start.
 struct Sharded {
-  Sharded(const Task& task, const DemoMesh& shape)
+  Sharded(const Task& task, const DemoMesh& shape, const DemoOptions& options)
       : mesh(at::kCPU, ranks_of(shape), {"dp", "tp"}), model(new_model(task)) {
-    parallelize_module(model, mesh, tensor_parallel());
-    optimizer.emplace(new_optimizer(model));
+    place = {.mesh = mesh, .has_cut_logits = !options.fsdp || shape.tp > 1};
+    if (place.has_cut_logits) {
+      parallelize_module(model, mesh, tensor_parallel());
+    }
+    if (options.fsdp) {
+      fully_sharded =
+          fully_shard(*model, mesh, {.mesh_dim = "dp", .groups = {"blocks.*"}});
+    }
+    if (options.recompute) {
+      recompute_blocks(model);
+    }
+    training.emplace(model);
   }
   static at::Tensor ranks_of(const DemoMesh& shape) {
     return at::arange(shape.ranks(), at::kLong).view({shape.dp, shape.tp});
   }
-  checkpoint::StateDict state() {
-    return checkpoint::state_dict(*model, *optimizer);
-  }
   void train(const Task& task, const Steps& steps, const Report& report) {
-    DataParallel parallel(*model, mesh);
-    cli::train(model, *optimizer, task, steps, Place{mesh}, &parallel, report);
+    std::optional<DataParallel> parallel;
+    if (!fully_sharded) {
+      parallel.emplace(*model, mesh);
+    }
+    cli::train(
+        *training, task, steps, place, parallel ? &*parallel : nullptr, report);
   }
 
   DeviceMesh mesh;
   Gpt model;
-  std::optional<torch::optim::AdamW> optimizer;
+  Place place;
+  std::optional<FullyShard> fully_sharded;
+  std::optional<Training> training;
 };
 
+/// Returns what every rank of the mesh holds of the training.
+std::vector<int64_t> bytes_by_rank(const Sharded& sharded) {
+  const at::Tensor mine =
+      at::full({1}, held_bytes(sharded.training->optimizer), at::kLong);
+  const Communicator all = sharded.mesh.whole();
+  const at::Tensor bytes = at::empty({all.size()}, at::kLong);
+  all.all_gather(bytes, mine);
+  const auto* begin = bytes.const_data_ptr<int64_t>();
+  return {begin, begin + bytes.numel()};
+}
+
 void finish(Sharded& sharded, const Task& task, DemoResult* result) {
-  const std::string text = write_line(sharded.model, task, Place{sharded.mesh});
+  const std::string text = write_line(sharded.model, task, sharded.place);
   if (result != nullptr) {
     result->sharded.text = text;
   }
@@ -147,7 +140,7 @@ void finish(Sharded& sharded, const Task& task, DemoResult* result) {
 void run_sharded(
     const Task& task, const DemoOptions& options, const std::string& path,
     DemoResult* result, const DemoProgress& progress) {
-  Sharded sharded(task, options.mesh);
+  Sharded sharded(task, options.mesh, options);
   {
     const CommLog log;
     sharded.train(
@@ -158,18 +151,21 @@ void run_sharded(
       result->traffic = sum_up(log.entries());
     }
   }
+  const std::vector<int64_t> bytes = bytes_by_rank(sharded);
   if (result != nullptr) {
+    result->rank_bytes = bytes;
     result->mesh = to_string(sharded.mesh);
     result->engine = init().engine();
     for (const auto& item : sharded.model->named_parameters()) {
-      result->parameters.push_back(describe(item.key(), item.value()));
+      result->parameters.push_back(
+          describe(item.key(), item.value(), options.fsdp ? 0 : 1));
     }
   }
   if (!options.restart) {
     return finish(sharded, task, result);
   }
   const auto begin = Clock::now();
-  checkpoint::save({{"training", sharded.state()}}, path);
+  checkpoint::save(sharded.training->state(task), path);
   if (result != nullptr) {
     result->restart.save_seconds = seconds_since(begin);
     result->restart.checkpoint_bytes = checkpoint_bytes(path);
@@ -180,9 +176,9 @@ void run_sharded(
 void go_on(
     const Task& task, const DemoOptions& options, const std::string& path,
     DemoResult* result, const DemoProgress& progress) {
-  Sharded sharded(task, *options.restart);
+  Sharded sharded(task, *options.restart, options);
   const auto begin = Clock::now();
-  checkpoint::StateDict state{{"training", sharded.state()}};
+  checkpoint::StateDict state = sharded.training->state(task);
   checkpoint::load(state, path);
   if (result != nullptr) {
     result->restart.load_seconds = seconds_since(begin);
@@ -229,7 +225,7 @@ DemoResult train_demo(
   result.vocabulary = task.corpus.vocabulary();
   result.prompt = kDemoPrompt;
   if (!options.processes || rank() == 0) {
-    run_plain(task, result.plain, progress);
+    run_plain(task, result, progress);
   }
   run_on_meshes(task, options, result, progress);
   return result;

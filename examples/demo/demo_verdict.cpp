@@ -7,9 +7,6 @@
 namespace tessera::cli {
 namespace {
 
-constexpr double kAllowedF64 = 1e-10;
-constexpr double kAllowedF32 = 1e-4;
-
 double difference_of(double a, double b) {
   if (!std::isfinite(a) || !std::isfinite(b)) {
     return INFINITY;
@@ -19,17 +16,26 @@ double difference_of(double a, double b) {
 
 }  // namespace
 
+DemoAccuracy accuracy_of(const std::string& dtype) {
+  if (dtype == "bf16") {
+    return {.allowed = 1.0 / 256, .steps = 100};
+  }
+  return {.allowed = dtype == "f64" ? 1e-10 : 1e-4};
+}
+
 DemoVerdict compare_curves(
     const std::vector<double>& plain, const std::vector<double>& sharded,
-    bool float32) {
-  DemoVerdict verdict{.allowed = float32 ? kAllowedF32 : kAllowedF64};
+    const DemoAccuracy& accuracy) {
+  DemoVerdict verdict{.allowed = accuracy.allowed};
   if (plain.size() != sharded.size() || plain.empty()) {
     verdict.difference = INFINITY;
     return verdict;
   }
   for (size_t i = 0; i < plain.size(); ++i) {
-    verdict.difference =
-        std::max(verdict.difference, difference_of(plain[i], sharded[i]));
+    const double part = difference_of(plain[i], sharded[i]);
+    if (i < accuracy.steps || std::isinf(part)) {
+      verdict.difference = std::max(verdict.difference, part);
+    }
   }
   return verdict;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tessera bench comm and bench train, whose ranks are those of every engine: what
+"""tessera bench comm, bench train and bench fsdp, whose ranks are those of every engine: what
 they report, not how fast.
 
     python3 tests/cli/bench_engines_test.py
@@ -92,6 +92,44 @@ class BenchTrainTest(unittest.TestCase):
         self.assertIn("not found; --python names one", words)
         self.assertIn("no target was judged", words)
         self.assertRegex(done.stdout, r"tp=2 +threads +[\d.]+ +\d+")
+
+
+class BenchFsdpTest(unittest.TestCase):
+    """One model on both sides, and what a step calls and sends; no speeds."""
+
+    def cases(self, *words):
+        done = call([TESSERA, "bench", "fsdp", "--width", "64", "--layers", "2",
+                     "--rounds", "1", "--steps", "1", "--warm-up", "2", "--json", *words],
+                    limit=TRAIN_LIMIT)
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        return json.loads(done.stdout)
+
+    def test_every_engine_trains_the_model_of_pytorch(self):
+        report = self.cases()
+        compared = "not found" not in report["pytorch"]
+        self.assertEqual([c["case"] for c in report["cases"]], ["64 f32", "64 bf16"])
+        for case in report["cases"]:
+            self.assertTrue(case["same_model"])
+            for engine in case["engines"]:
+                # Blocks and the root: gathered in forward, all blocks but the last in
+                # backward again, and reduced once; the loss counts its targets.
+                self.assertEqual(engine["calls"], 3 + 1 + 3 + 1)
+                self.assertGreater(engine["peak_bytes"], 0)
+                if compared:
+                    self.assertLess(engine["bytes"], case["pytorch"]["bytes"])
+                    self.assertGreater(engine["ratio"], 0)
+
+    def test_micro_batches_and_copies(self):
+        report = self.cases("--accumulate", "2", "--dtype", "f32", "--engine", "threads")
+        calls = [case["engines"][0]["calls"] for case in report["cases"]]
+        self.assertEqual(len(calls), 3)
+        self.assertEqual(sorted(calls, reverse=True), calls)
+        # One gather and one reduction for each group; two losses.
+        self.assertEqual(calls[2], 3 + 3 + 2)
+        report = self.cases("--hybrid", "--dtype", "f32", "--engine", "threads")
+        case, = report["cases"]
+        self.assertEqual(case["ranks"], 4)
+        self.assertEqual(case["engines"][0]["calls"], 3 + 1 + 2 * 3 + 1)
 
 
 class BenchTest(unittest.TestCase):

@@ -141,11 +141,16 @@ class HelpTest(unittest.TestCase):
             ("ckpt --help", ["ls", "verify", "convert", "reshard", "diff"]),
             ("doctor --help", ["--json"]),
             ("demo --help", ["--ranks", "--mesh", "--engine", "--steps", "--dtype",
-                             "--json"]),
+                             "--recompute", "--json"]),
             ("bench redistribute --help", ["--ranks", "--mib", "--python"]),
             ("bench dispatch --help", ["--misses", "--device", "--python"]),
             ("bench checkpoint --help", ["--ranks", "--engine", "--mib", "--rounds"]),
+            ("bench fsdp --help", ["--width", "--dtype", "--accumulate", "--hybrid"]),
+            ("bench operators --help", ["--rounds", "--json"]),
             ("bench recompute --help", ["--rows", "--width", "--blocks", "--rounds"]),
+            ("bench step --help", ["--rounds", "--steps", "--python", "--json"]),
+            ("bench init --help", ["--ranks", "--engine", "--layers", "--rounds"]),
+            ("bench clip --help", ["--ranks", "--engine", "--tensors", "--rounds"]),
             ("bench train --help", ["--ranks", "--engine", "--warm-up", "--python"]),
         ]:
             with self.subTest(typed):

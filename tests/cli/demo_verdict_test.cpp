@@ -14,6 +14,9 @@ namespace {
 using Curve = std::vector<double>;
 
 const Curve kPlain = {3.5, 2.25, 1.0625};
+const DemoAccuracy kF64 = accuracy_of("f64");
+const DemoAccuracy kF32 = accuracy_of("f32");
+const DemoAccuracy kBf16 = accuracy_of("bf16");
 
 /// Returns the curve with one loss made larger by a part of itself.
 Curve with_planted(size_t step, double part) {
@@ -23,7 +26,7 @@ Curve with_planted(size_t step, double part) {
 }
 
 TEST(CompareCurves, EqualCurvesDifferByNothing) {
-  const DemoVerdict verdict = compare_curves(kPlain, kPlain, false);
+  const DemoVerdict verdict = compare_curves(kPlain, kPlain, kF64);
   EXPECT_EQ(verdict.difference, 0);
   EXPECT_TRUE(verdict.equal());
 }
@@ -33,7 +36,7 @@ TEST(CompareCurves, APlantedDifferenceIsNoticedAtAnyStep) {
     const Curve planted = with_planted(step, 2e-10);
     for (const auto& [a, b] :
          {std::pair(kPlain, planted), std::pair(planted, kPlain)}) {
-      const DemoVerdict verdict = compare_curves(a, b, false);
+      const DemoVerdict verdict = compare_curves(a, b, kF64);
       EXPECT_NEAR(verdict.difference, 2e-10, 1e-15) << step;
       EXPECT_FALSE(verdict.equal()) << step;
     }
@@ -41,10 +44,22 @@ TEST(CompareCurves, APlantedDifferenceIsNoticedAtAnyStep) {
 }
 
 TEST(CompareCurves, F64AllowsLessThanF32) {
-  EXPECT_TRUE(compare_curves(kPlain, with_planted(1, 5e-11), false).equal());
-  EXPECT_FALSE(compare_curves(kPlain, with_planted(1, 5e-10), false).equal());
-  EXPECT_TRUE(compare_curves(kPlain, with_planted(1, 5e-5), true).equal());
-  EXPECT_FALSE(compare_curves(kPlain, with_planted(1, 5e-4), true).equal());
+  EXPECT_TRUE(compare_curves(kPlain, with_planted(1, 5e-11), kF64).equal());
+  EXPECT_FALSE(compare_curves(kPlain, with_planted(1, 5e-10), kF64).equal());
+  EXPECT_TRUE(compare_curves(kPlain, with_planted(1, 5e-5), kF32).equal());
+  EXPECT_FALSE(compare_curves(kPlain, with_planted(1, 5e-4), kF32).equal());
+}
+
+TEST(CompareCurves, Bf16AllowsItsRounding) {
+  EXPECT_TRUE(compare_curves(kPlain, with_planted(1, 3e-3), kBf16).equal());
+  EXPECT_FALSE(compare_curves(kPlain, with_planted(1, 5e-3), kBf16).equal());
+  const Curve many(101, 2.0);
+  Curve late = many;
+  late.back() = 2.1;
+  EXPECT_TRUE(compare_curves(many, late, kBf16).equal());
+  EXPECT_FALSE(compare_curves(many, late, kF32).equal());
+  late.back() = INFINITY;
+  EXPECT_FALSE(compare_curves(many, late, kBf16).equal());
 }
 
 TEST(CompareCurves, LossesThatAreNotFiniteAreNeverEqual) {
@@ -53,16 +68,15 @@ TEST(CompareCurves, LossesThatAreNotFiniteAreNeverEqual) {
         std::numeric_limits<double>::infinity()}) {
     Curve broken = kPlain;
     broken[1] = odd;
-    EXPECT_FALSE(compare_curves(broken, kPlain, false).equal()) << odd;
-    EXPECT_FALSE(compare_curves(broken, broken, false).equal()) << odd;
+    EXPECT_FALSE(compare_curves(broken, kPlain, kF64).equal()) << odd;
+    EXPECT_FALSE(compare_curves(broken, broken, kF64).equal()) << odd;
   }
 }
 
 TEST(CompareCurves, CurvesOfDifferentLengthsAreNeverEqual) {
-  EXPECT_TRUE(
-      std::isinf(compare_curves(kPlain, {3.5, 2.25}, false).difference));
-  EXPECT_FALSE(compare_curves(kPlain, {}, false).equal());
-  EXPECT_FALSE(compare_curves({}, {}, false).equal());
+  EXPECT_TRUE(std::isinf(compare_curves(kPlain, {3.5, 2.25}, kF64).difference));
+  EXPECT_FALSE(compare_curves(kPlain, {}, kF64).equal());
+  EXPECT_FALSE(compare_curves({}, {}, kF64).equal());
 }
 
 }  // namespace

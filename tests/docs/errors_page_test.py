@@ -38,8 +38,9 @@ def missing(page, sources):
 
 class ErrorsPageTest(unittest.TestCase):
     def test_every_quoted_part_is_in_the_sources(self):
-        files = [p for folder in ("src", "include")
-                 for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".h", ".cpp")]
+        files = [p for folder in ("src", "include", "python/tessera")
+                 for p in sorted((ROOT / folder).rglob("*"))
+                 if p.suffix in (".h", ".cpp", ".py")]
         sources = "\n".join(literals(p.read_text()) for p in files)
         self.assertEqual(missing(PAGE.read_text(), sources), [])
 
