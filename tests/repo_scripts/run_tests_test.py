@@ -65,6 +65,35 @@ class RunTestsTest(unittest.TestCase):
         self.assertIn("run_tests: 5 of 5 tests, 2 failed, 1 skipped, 35 gtest cases; "
                       "0 had passed before", text)
 
+    def add_timing_test(self, passes_at):
+        """A test of that label, which passes at the n-th try; it fails before."""
+        (self.build / "CTestTestfile.cmake").write_text(
+            TESTS + f"""
+add_test(timing_test sh -c "echo x >>tries; test `wc -l <tries` -ge {passes_at}")
+set_tests_properties(timing_test PROPERTIES LABELS "process;timing")
+""")
+
+    def test_what_compares_times_is_tried_again(self):
+        self.verdict("well")
+        self.add_timing_test(3)
+        code, text = self.run_tests()
+        self.assertEqual(code, 0)
+        self.assertIn("run_tests: try 3 of tests that compare times: timing_test\n", text)
+        self.assertIn("run_tests: 6 of 6 tests, 0 failed, 1 skipped", text)
+
+    def test_what_compares_times_is_not_tried_for_ever(self):
+        self.verdict("well")
+        self.add_timing_test(4)
+        code, text = self.run_tests()
+        self.assertEqual(code, 8)
+        self.assertIn("run_tests: 6 of 6 tests, 1 failed, 1 skipped", text)
+
+    def test_other_failures_stay_failures_beside_a_second_try(self):
+        self.add_timing_test(2)
+        code, text = self.run_tests()
+        self.assertEqual(code, 8)
+        self.assertIn("run_tests: 6 of 6 tests, 2 failed, 1 skipped", text)
+
     def test_all_passed_is_said_by_ctest(self):
         self.verdict("well")
         code, text = self.run_tests()
