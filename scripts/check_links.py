@@ -24,8 +24,8 @@ LINK = re.compile(r"\]\(([^()\s#:]*)(?:#([^)\s]*))?\)")
 PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./*{{}},-]*")
 PAGE = re.compile(r"(?<![\w/])docs/[\w/]+\.md\b")
 NOTE = re.compile(r"\bNotes? ((?:\[[^\]\n]+\](?:, | and )?)+)")
-# Scripts that know old names, and tests that make pages up.
-LEFT_ALONE = ("scripts/house/", "tests/repo_scripts/")
+# Tests that make pages up.
+LEFT_ALONE = ("tests/repo_scripts/",)
 
 
 def known_files(root):
