@@ -23,6 +23,8 @@ using io::throw_corrupt;
 constexpr std::string_view kFormatName = "tessera-checkpoint";
 constexpr std::string_view kLineEnd = "\n";
 constexpr size_t kDepth = 256;
+// {"xxh3":"0123456789abcdef"} and its end.
+constexpr size_t kLastLine = 28;
 
 struct Header {
   std::string writer;
@@ -101,7 +103,6 @@ Header read_header(base::JsonReader& in, const std::string& path) {
 // The checksum comes first: no other rule says so plainly that a file was
 // damaged.
 void check_sum(const std::string& path, std::string_view text) {
-  constexpr size_t kLastLine = 28;  // {"xxh3":"0123456789abcdef"} and its end
   uint64_t expected = 0;
   if (text.size() < kLastLine || !text.ends_with("\"}\n") ||
       !text.substr(text.size() - kLastLine).starts_with("{\"xxh3\":\"") ||
@@ -199,7 +200,9 @@ io::Contents read_contents(
   for (uint64_t i = 0; i < header.entries; ++i) {
     contents.entries.push_back(read_line(lines, &read_entry));
   }
-  lines.next();  // the checksum
+  if (lines.next().size() + 1 != kLastLine) {
+    lines.fail("is not the checksum alone");
+  }
   if (!lines.rest().empty()) {
     lines.fail("is followed by more text");
   }

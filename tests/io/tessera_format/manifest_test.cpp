@@ -114,6 +114,19 @@ TEST_F(ManifestTest, SealedTextsThatBreakARuleAreRefused) {
   }
 }
 
+// The last entry in the line of the checksum, and not counted.
+TEST_F(ManifestTest, TextBeforeTheChecksumInItsLineIsFound) {
+  std::string lines = text_.substr(0, text_.rfind("{\"xxh3\":\""));
+  EXPECT_NE(
+      problem(sealed(lines + "x")).find("is not the checksum alone"),
+      std::string::npos);
+  lines.pop_back();
+  const std::string found =
+      problem(changed(sealed(lines), "\"entries\":6", "\"entries\":5"));
+  EXPECT_NE(found.find("is not the checksum alone"), std::string::npos)
+      << found;
+}
+
 TEST_F(ManifestTest, TwoEntriesShareNoByte) {
   // Both chunks of rank 3 at byte 0 of its file.
   const std::string found =
