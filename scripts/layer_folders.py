@@ -33,7 +33,7 @@ FOLDERS = {
              "."],
     "tensor": ["state", "impl", "move", "call", "checks", "run",
                "decompositions", "decompositions/norm", "decompositions/loss",
-               "decompositions/other", "random/philox", "random/fill", "random/ops",
+               "decompositions/images", "decompositions/other", "random/philox", "random/fill", "random/ops",
                "deferred", "autograd", "api", "uses", "fast", "inspect", "dispatch"],
     "modules": ["."],
     "parallel": [".", "fully_shard", "styles", "recompute"],

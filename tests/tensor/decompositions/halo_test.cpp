@@ -99,6 +99,30 @@ TEST(Halo, ConvolutionsOfChannelsLastAndOfRaggedRowsStayCut) {
   });
 }
 
+// Weights of more than a MiB, and more than what a rank reads of the images.
+TEST(Halo, ConvolutionsByWeightsLargerThanTheImagesEqualThePlainOnes) {
+  const std::vector<testing::Cut> on{grids()[0]};
+  expect_conv({{1, 150, 4, 5}, {100, 150, 3, 3}, {1, 1}, {1, 1}, {1, 1}}, on);
+  // Frozen weights, and images that need no gradient.
+  run_ranks(4, [&] {
+    const auto mesh = mesh_of({2, 2});
+    const at::Tensor x = distinct({1, 150, 4, 4}) / 1000;
+    const at::Tensor w = distinct({100, 150, 3, 3}) / 1000;
+    for (const bool trains : {false, true}) {
+      const auto run = [&](const at::Tensor& images, const at::Tensor& weight) {
+        const at::Tensor& wanted = trains ? weight : images;
+        wanted.set_requires_grad(true);
+        at::conv2d(images, weight, {}, 1, 1).square().sum().backward();
+        return wanted.grad();
+      };
+      EXPECT_TRUE(close(
+          run(cut_of(x, mesh, {Shard(2), Shard(3)}),
+              cut_of(w, mesh, {Replicate(), Replicate()})),
+          run(x.clone(), w.clone()), 1e-9));
+    }
+  });
+}
+
 // A weight that is cut as the images are is gathered, not they.
 TEST(Halo, GathersTheWeightRatherThanTheImages) {
   run_ranks(4, [&] {

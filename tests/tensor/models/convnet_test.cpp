@@ -11,6 +11,7 @@ namespace {
 using testing::counting;
 using testing::expect_model;
 using testing::expect_model_outside;
+using testing::expect_trains_without_gathers;
 using testing::i64;
 using testing::mesh_of;
 using testing::Model;
@@ -50,7 +51,11 @@ at::Tensor batch_normed(
       t[name + ".var"], training, 0.1, 1e-5, false);
 }
 
-Model convnet(bool training, bool parallel) {
+// What is left of images that are cut in rows and columns is small, and the
+// same on all ranks from the last pool on.
+enum class Images : uint8_t { kWhole, kCut };
+
+Model convnet(bool training, bool parallel, Images images = Images::kWhole) {
   return [=](Tensors& t) {
     at::Tensor x =
         at::conv2d(t["input"], t["conv1.weight"], t["conv1.bias"], 1, 1);
@@ -60,6 +65,7 @@ Model convnet(bool training, bool parallel) {
     x = at::relu(
         batch_normed(t, "norm2", parallel ? replicated(x) : x, training));
     x = at::adaptive_avg_pool2d(at::avg_pool2d(x, 2), {1, 1}).flatten(1);
+    x = images == Images::kCut ? replicated(x) : x;
     x = at::linear(x, t["linear.weight"], t["linear.bias"]);
     return at::cross_entropy_loss(x, t["targets"]);
   };
@@ -114,6 +120,37 @@ TEST(Convnet, OnCutChannelsReducesOnce) {
       expect_model(
           convnet(training, true), pieces, mesh_of({2}),
           {.forward = {{"all_reduce by redistribute", 1}}, .backward = {}});
+    });
+  }
+}
+
+// Images cut by batches, by channels of the first layers, and on 2x2 by rows
+// and columns, down to the last pool.
+TEST(Convnet, TrainsWithGathersForbidden) {
+  for (const bool training : {false, true}) {
+    run_ranks(4, [&] {
+      SCOPED_TRACE(training ? "training" : "evaluation");
+      Pieces pieces = convnet_pieces();
+      place(pieces, {{"input", "S(0)"}, {"targets", "S(0)"}});
+      expect_trains_without_gathers(
+          convnet(training, false), pieces, mesh_of({4}));
+      pieces = convnet_pieces();
+      place(
+          pieces, {{"conv1.weight", "S(0)"},
+                   {"conv1.bias", "S(0)"},
+                   {"norm1.weight", "S(0)"},
+                   {"norm1.bias", "S(0)"},
+                   {"norm1.mean", "S(0)"},
+                   {"norm1.var", "S(0)"},
+                   {"conv2.weight", "S(1)"}});
+      expect_trains_without_gathers(
+          convnet(training, true), pieces, mesh_of({4}));
+      pieces = convnet_pieces();
+      for (auto& [name, piece] : pieces) {
+        piece.where = name == "input" ? "S(2) S(3)" : "R R";
+      }
+      expect_trains_without_gathers(
+          convnet(training, false, Images::kCut), pieces, mesh_of({2, 2}));
     });
   }
 }

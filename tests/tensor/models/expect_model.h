@@ -106,6 +106,41 @@ inline void expect_model(
   }
 }
 
+/// Trains the model for some steps, plain and on the mesh, with gathers and
+/// fallbacks forbidden, gradients of leaves and the optimizer included.
+inline void expect_trains_without_gathers(
+    const Model& model, const Pieces& pieces, const DeviceMesh& mesh) {
+  Tensors plain = plain_tensors(pieces);
+  Tensors cut = cut_tensors(pieces, mesh);
+  const auto step = [&](Tensors& tensors) {
+    const at::Tensor loss = model(tensors);
+    loss.backward();
+    const at::NoGradGuard no_gradient;
+    for (auto& [name, t] : tensors) {
+      if (t.grad().defined()) {
+        t.sub_(t.grad(), 0.1);
+        t.mutable_grad() = at::Tensor();
+      }
+    }
+    return loss.detach();
+  };
+  at::Tensor first;
+  for (int round = 0; round < 3; ++round) {
+    SCOPED_TRACE(round);
+    const at::Tensor want = step(plain);
+    first = first.defined() ? first : want;
+    const StrictMode strict(
+        {.communication = false, .fallbacks = true, .gathers = true});
+    at::Tensor got;
+    ASSERT_EQ(error_of([&] { got = step(cut); }), "");
+    EXPECT_TRUE(close(got, want, 1e-9));
+    EXPECT_EQ(at::equal(want, first), round == 0) << "parameters must move";
+  }
+  for (const auto& [name, tensor] : plain) {
+    EXPECT_TRUE(close(cut.at(name).detach(), tensor.detach(), 1e-9)) << name;
+  }
+}
+
 /// Runs the model and its derivatives on a mesh that leaves ranks out, and
 /// expects that these make tensors of the specs that the members' have.
 inline void expect_model_outside(

@@ -9,6 +9,7 @@ namespace {
 using testing::counting;
 using testing::expect_model;
 using testing::expect_model_outside;
+using testing::expect_trains_without_gathers;
 using testing::i64;
 using testing::mesh_of;
 using testing::Model;
@@ -88,6 +89,19 @@ TEST(Recommender, OfTablesCutByColumnsExchangesFeatures) {
                {"all_to_all by gradient of redistribute", 2},
                {"all_reduce by gradient of a leaf", 4}}});
     });
+  }
+}
+
+TEST(Recommender, TrainsWithGathersForbidden) {
+  for (const int64_t mode : {kSumMode, kMeanMode}) {
+    for (const char* tables : {"S(0)", "S(1)", "R"}) {
+      run_ranks(2, [&] {
+        SCOPED_TRACE(tables);
+        Pieces pieces = recommender_pieces();
+        place(pieces, {{"user.table", tables}, {"item.table", tables}});
+        expect_trains_without_gathers(recommender(mode), pieces, mesh_of({2}));
+      });
+    }
   }
 }
 

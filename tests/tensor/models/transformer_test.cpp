@@ -11,6 +11,7 @@ namespace {
 using testing::counting;
 using testing::expect_model;
 using testing::expect_model_outside;
+using testing::expect_trains_without_gathers;
 using testing::i64;
 using testing::mesh_of;
 using testing::Model;
@@ -186,6 +187,25 @@ TEST(TransformerBlock, OnATwoDimMeshDoesBoth) {
              {"all_reduce by gradient of redistribute", 2},
              {"all_reduce by gradient of a leaf", 20}}});
   });
+}
+
+TEST(TransformerBlock, TrainsWithGathersForbidden) {
+  for (const bool math : {false, true}) {
+    run_ranks(2, [&] {
+      SCOPED_TRACE(math ? "math" : "flash");
+      Pieces pieces = transformer_pieces();
+      place(pieces, {{"tokens", "S(0)"}, {"targets", "S(0)"}});
+      expect_trains_without_gathers(
+          transformer(false, math), pieces, mesh_of({2}));
+      pieces = transformer_pieces();
+      place(pieces, kMegatron);
+      expect_trains_without_gathers(
+          transformer(true, math), pieces, mesh_of({2}));
+      place(pieces, {{"words", "S(0)"}, {"head", "S(0)"}});
+      expect_trains_without_gathers(
+          transformer(true, math), pieces, mesh_of({2}));
+    });
+  }
 }
 
 TEST(TransformerBlock, HasTheSpecsOfMembersOutsideOfTheMesh) {

@@ -11,7 +11,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
-#include <tensor/decompositions/other/row_mixes.h>
+#include <tensor/decompositions/images/row_mixes.h>
 #include <tensor/decompositions/table.h>
 #include <tensor/decompositions/windowed_call.h>
 

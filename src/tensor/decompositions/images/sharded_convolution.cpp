@@ -1,4 +1,4 @@
-#include <tensor/decompositions/other/sharded_convolution.h>
+#include <tensor/decompositions/images/sharded_convolution.h>
 
 #include <algorithm>
 

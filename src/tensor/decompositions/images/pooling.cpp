@@ -1,7 +1,7 @@
 // Pools with windows of one size over sharded dims: of maxima and of averages.
 // Ranks exchange the rows that their windows read beyond their own, and pool
 // what they have; where windows end with the shards nothing moves.
-#include <tensor/decompositions/other/pooling.h>
+#include <tensor/decompositions/images/pooling.h>
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
-#include <tensor/decompositions/other/plane_indices.h>
+#include <tensor/decompositions/images/plane_indices.h>
 #include <tensor/decompositions/table.h>
 #include <tensor/state/value_limits.h>
 

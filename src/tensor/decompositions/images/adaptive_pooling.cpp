@@ -9,7 +9,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
-#include <tensor/decompositions/other/pooling.h>
+#include <tensor/decompositions/images/pooling.h>
 #include <tensor/decompositions/table.h>
 #include <tensor/state/value_limits.h>
 

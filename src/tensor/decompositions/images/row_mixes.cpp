@@ -1,4 +1,4 @@
-#include <tensor/decompositions/other/row_mixes.h>
+#include <tensor/decompositions/images/row_mixes.h>
 
 #include <algorithm>
 #include <array>

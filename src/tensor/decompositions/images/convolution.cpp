@@ -6,12 +6,15 @@
 #include <functional>
 #include <tuple>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
-#include <tensor/decompositions/other/sharded_convolution.h>
+#include <tensor/decompositions/images/channel_slices.h>
+#include <tensor/decompositions/images/sharded_convolution.h>
 #include <tensor/decompositions/table.h>
 #include <tensor/state/replicated.h>
 
@@ -44,9 +47,17 @@ at::Tensor convolve(
     return bias ? zeros.add_(b.view(of_channels)) : zeros;
   }
   if (!a.transposed) {
-    return at::convolution(
-        padded, w, bias, a.stride, conv.local(a.padding), a.dilation, false,
-        a.output_padding, a.groups);
+    std::vector<at::Tensor> channels;
+    for (const Run& run : channel_slices(padded, w, a.groups)) {
+      const auto slice = [&](const at::Tensor& t) {
+        return t.narrow(0, run.begin, run.length());
+      };
+      channels.push_back(at::convolution(
+          padded, slice(w), bias ? std::optional(slice(*bias)) : bias, a.stride,
+          conv.local(a.padding), a.dilation, false, a.output_padding,
+          a.groups));
+    }
+    return channels.size() == 1 ? channels[0] : at::cat(channels, 1);
   }
   // Rows that no window reaches have the bias as well.
   const at::Tensor y = padded_by(
@@ -107,10 +118,33 @@ LocalGradients local_gradients(
     std::transform(pads.begin(), pads.end(), pads.begin(), std::negate<>());
     g = padded_by(g, pads);
   }
-  std::tie(local.input, local.weight, std::ignore) = at::convolution_backward(
-      g, padded, weight, at::OptionalIntArrayRef(), a.stride,
-      conv.local(a.padding), a.dilation, a.transposed,
-      conv.local(a.output_padding), a.groups, mask);
+  const std::vector<Run> slices =
+      a.transposed ? std::vector<Run>{{0, weight.size(0)}}
+                   : channel_slices(padded, weight, a.groups);
+  const auto gradients = [&](const at::Tensor& of_result, const at::Tensor& w) {
+    return at::convolution_backward(
+        of_result, padded, w, at::OptionalIntArrayRef(), a.stride,
+        conv.local(a.padding), a.dilation, a.transposed,
+        conv.local(a.output_padding), a.groups, mask);
+  };
+  if (slices.size() == 1) {
+    std::tie(local.input, local.weight, std::ignore) = gradients(g, weight);
+    return local;
+  }
+  local.weight =
+      mask[1] ? at::empty(weight.sizes(), weight.options()) : at::Tensor();
+  for (const Run& run : slices) {
+    const auto [of_input, of_weight, none] = gradients(
+        g.narrow(1, run.begin, run.length()),
+        weight.narrow(0, run.begin, run.length()));
+    if (mask[0]) {
+      local.input =
+          local.input.defined() ? local.input.add_(of_input) : of_input;
+    }
+    if (mask[1]) {
+      local.weight.narrow(0, run.begin, run.length()).copy_(of_weight);
+    }
+  }
   return local;
 }
 

@@ -1,4 +1,4 @@
-#include <tensor/decompositions/other/plane_indices.h>
+#include <tensor/decompositions/images/plane_indices.h>
 
 #include <algorithm>
 

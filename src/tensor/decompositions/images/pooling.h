@@ -1,7 +1,7 @@
 // What pools of windows of one size and adaptive ones share.
 #pragma once
 
-#include <tensor/decompositions/other/plane_indices.h>
+#include <tensor/decompositions/images/plane_indices.h>
 #include <tensor/decompositions/windowed_call.h>
 
 namespace tessera::detail::inline tensor_layer {
