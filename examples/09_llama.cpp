@@ -1,12 +1,15 @@
-// A Llama in the files of Hugging Face, read straight into a model on a mesh:
-// each rank reads its own part of every weight. Prints what the model says
-// after a prompt, and that the same model without ranks says it too.
+// A Llama in the files of Hugging Face, read straight into a model on a mesh
+// and served: each rank reads its own part of every weight, and keeps the keys
+// and values of its heads. Prints what the model says after a prompt, that the
+// same model without ranks says it too, and what a word sends.
 //
 //   build/bin/tessera run -n 4 -- build/bin/09_llama FOLDER [HEADS]
+//   build/bin/tessera run -n 2 --engine gloo -- build/bin/09_llama
 //
 // FOLDER has model.safetensors, or model-00001-of-00002.safetensors ... and
 // model.safetensors.index.json. Without one, the example makes one.
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -21,20 +24,6 @@
 namespace {
 
 using namespace tessera;
-
-ParallelPlan plan(const llama::Sizes& sizes) {
-  ParallelPlan plan{
-      {"model.embed_tokens", RowwiseParallel()},
-      {"model.layers.*.self_attn.[qkv]_proj", ColwiseParallel()},
-      {"model.layers.*.self_attn.o_proj", RowwiseParallel()},
-      {"model.layers.*.mlp.gate_proj", ColwiseParallel()},
-      {"model.layers.*.mlp.up_proj", ColwiseParallel()},
-      {"model.layers.*.mlp.down_proj", RowwiseParallel()}};
-  if (sizes.has_head) {  // else logits come from the embedding's weight
-    plan.emplace_back("lm_head", ColwiseParallel());
-  }
-  return plan;
-}
 
 // What the shapes of the weights say; only the number of heads they do not.
 llama::Sizes sizes_of(const std::string& folder, int64_t heads) {
@@ -91,10 +80,89 @@ void write_random(const std::string& folder) {
       {.format = checkpoint::Format::kSafetensors, .overwrite = true});
 }
 
+// What Megatron sends for a word of each row: the sums of two layers per block
+// and of the embedding, and the logits.
+int64_t megatron_bytes(const llama::Sizes& sizes, int64_t rows, int64_t ranks) {
+  const auto item = static_cast<int64_t>(sizeof(double));
+  const int64_t sums = (2 * sizes.layers + 1) * rows * sizes.width * item;
+  const int64_t logits = sizes.vocabulary * item;
+  return 2 * (sums - sums / ranks) + rows * (logits - logits / ranks);
+}
+
+using Zeros = std::function<at::Tensor(std::vector<int64_t>)>;
+
+struct Served {
+  at::Tensor words;
+  int64_t bytes;  // of the last word
+  double words_per_second;
+};
+
+// Twice, since the first time decides and plans.
+Served serve(
+    llama::Llama& model, const llama::Sizes& sizes, const at::Tensor& prompt,
+    const Zeros& zeros, int64_t count) {
+  Served served{};
+  for (int run = 0; run < 2; ++run) {
+    auto caches =
+        make_caches(sizes, prompt.size(0), prompt.size(1) + count, zeros);
+    const auto begin = std::chrono::steady_clock::now();
+    const at::Tensor first = generate(model, prompt, caches, count - 1);
+    const CommLog log;
+    const at::Tensor last =
+        generate(model, first.narrow(1, count - 2, 1), caches, 1);
+    const std::chrono::duration<double> time =
+        std::chrono::steady_clock::now() - begin;
+    served = {
+        torch::cat({first, last}, 1), log.bytes(),
+        static_cast<double>(prompt.size(0) * count) / time.count()};
+  }
+  return served;
+}
+
+// Logits of a whole prompt at once, on the mesh and without.
+bool answers_alike(
+    llama::Llama& sharded, llama::Llama& plain, const at::Tensor& prompt,
+    const DeviceMesh& mesh) {
+  const at::Tensor logits = full_tensor(
+      sharded(distribute_tensor(prompt, mesh, {Replicate(), Replicate()})));
+  print(answer(logits));
+  return (logits - plain(prompt)).abs().max().item<double>() < 1e-12;
+}
+
+// Word by word after two prompts: rows along dp, heads along tp.
+bool serves_alike(
+    llama::Llama& sharded, llama::Llama& plain, const llama::Sizes& sizes,
+    const at::Tensor& prompts, const DeviceMesh& mesh) {
+  constexpr int64_t kWords = 12;
+  const Served got = serve(
+      sharded, sizes, distribute_tensor(prompts, mesh, {Shard(0), Replicate()}),
+      [&](const std::vector<int64_t>& shape) {
+        return zeros(shape, mesh, {Shard(0), Shard(1)}, at::kDouble);
+      },
+      kWords);
+  const Served want = serve(
+      plain, sizes, prompts,
+      [](const std::vector<int64_t>& shape) {
+        return torch::zeros(shape, at::kDouble);
+      },
+      kWords);
+  const at::Tensor words = full_tensor(got.words);
+  std::ostringstream text;
+  for (int64_t i = 0; i < kWords; ++i) {
+    text << ' ' << words[0][i].item<int64_t>();
+  }
+  print("then" + text.str());
+  print(c10::str(
+      "a word of each prompt sends ", got.bytes, " bytes, Megatron's ",
+      megatron_bytes(sizes, prompts.size(0) / mesh.size(0), mesh.size(1))));
+  print(c10::str(
+      static_cast<int64_t>(got.words_per_second), " words/s, without ranks ",
+      static_cast<int64_t>(want.words_per_second)));
+  return at::equal(words, want.words);
+}
+
 void body(const std::string& folder, int64_t heads) {
   const llama::Sizes sizes = sizes_of(folder, heads);
-  const at::Tensor prompt =
-      at::arange(1, 8, at::kLong).remainder(sizes.vocabulary).unsqueeze(0);
   const torch::NoGradGuard no_grad;
 
   const int64_t n = world_size();
@@ -104,23 +172,22 @@ void body(const std::string& folder, int64_t heads) {
   sharded->to(at::kDouble);
   parallelize_module(sharded, mesh, plan(sizes));
   load(sharded, folder);
-  const at::Tensor logits =
-      sharded(distribute_tensor(prompt, mesh, {Replicate(), Replicate()}));
-  const std::string got = answer(full_tensor(logits));
-
-  llama::Llama plain(sizes);
-  plain->to(at::kDouble);
-  load(plain, folder);
-  const at::Tensor want = plain(prompt);
-  const double difference =
-      (full_tensor(logits) - want).abs().max().item<double>();
   print(c10::str(
       "model.layers.0.mlp.down_proj.weight: ",
       to_string(spec(sharded->model->layers[0]
                          ->as<llama::LayerImpl>()
                          ->mlp->down_proj->weight))));
-  print(got);
-  print(difference < 1e-12 ? "equal to the model without ranks" : "differs");
+
+  llama::Llama plain(sizes);
+  plain->to(at::kDouble);
+  load(plain, folder);
+  const at::Tensor prompt =
+      at::arange(1, 8, at::kLong).remainder(sizes.vocabulary).unsqueeze(0);
+  const bool equal =
+      answers_alike(sharded, plain, prompt, mesh) &&
+      serves_alike(
+          sharded, plain, sizes, torch::cat({prompt, prompt.flip(1)}), mesh);
+  print(equal ? "equal to the model without ranks" : "differs");
 }
 
 }  // namespace

@@ -22,18 +22,19 @@ from .parallel import loss_parallel
 from .parallel_style import ParallelStyle
 from .styles import (ColwiseParallel, PrepareModuleInput, PrepareModuleInputOutput,
                      PrepareModuleOutput, RowwiseParallel, SequenceParallel)
+from .torch_fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 Placement = _C.Placement
 Placements = Sequence[_C.Placement]
 implicit_replication = _C.ImplicitReplication
 
 __all__ = [
-    "ColwiseParallel", "CommDebugMode", "DTensor", "DeviceMesh", "ParallelStyle", "Partial",
-    "Placement", "PrepareModuleInput", "PrepareModuleInputOutput", "PrepareModuleOutput",
-    "Replicate", "RowwiseParallel", "SequenceParallel", "Shard", "checkpoint",
-    "distribute_module", "distribute_tensor", "empty", "full", "implicit_replication",
-    "init_device_mesh", "local_map", "loss_parallel", "ones", "parallelize_module", "rand",
-    "randn", "zeros"]
+    "ColwiseParallel", "CommDebugMode", "DTensor", "DeviceMesh", "FSDPModule",
+    "MixedPrecisionPolicy", "ParallelStyle", "Partial", "Placement", "PrepareModuleInput",
+    "PrepareModuleInputOutput", "PrepareModuleOutput", "Replicate", "RowwiseParallel",
+    "SequenceParallel", "Shard", "checkpoint", "distribute_module", "distribute_tensor",
+    "empty", "full", "fully_shard", "implicit_replication", "init_device_mesh", "local_map",
+    "loss_parallel", "ones", "parallelize_module", "rand", "randn", "zeros"]
 
 
 # --- types: what they make is ours, and isinstance() knows it

@@ -21,20 +21,6 @@ using llama::Sizes;
 const checkpoint::LoadOptions kWeights = {
     .convert_dtype = true, .only = {"*.weight"}};
 
-ParallelPlan plan(bool has_head) {
-  ParallelPlan plan = {
-      {"model.embed_tokens", RowwiseParallel()},
-      {"model.layers.*.self_attn.[qkv]_proj", ColwiseParallel()},
-      {"model.layers.*.self_attn.o_proj", RowwiseParallel()},
-      {"model.layers.*.mlp.gate_proj", ColwiseParallel()},
-      {"model.layers.*.mlp.up_proj", ColwiseParallel()},
-      {"model.layers.*.mlp.down_proj", RowwiseParallel()}};
-  if (has_head) {
-    plan.emplace_back("lm_head", ColwiseParallel());
-  }
-  return plan;
-}
-
 using Weights = std::vector<std::pair<std::string, at::Tensor>>;
 
 Weights random_weights(const Sizes& sizes, c10::ScalarType dtype) {
@@ -132,7 +118,7 @@ at::Tensor expected_logits(const Sizes& sizes, const Weights& weights) {
 Llama on_mesh(const Sizes& sizes, const DeviceMesh& mesh) {
   Llama model(sizes);
   model->to(at::kDouble);
-  parallelize_module(model, mesh, plan(sizes.has_head));
+  parallelize_module(model, mesh, plan(sizes));
   return model;
 }
 
@@ -308,7 +294,7 @@ TEST(LlamaOfHuggingFace, EachRankReadsItsOwnPart) {
     run_ranks(ranks, [&] {
       const DeviceMesh mesh = mesh_of({ranks}, {"tp"});
       Llama model(sizes);
-      parallelize_module(model, mesh, plan(true));
+      parallelize_module(model, mesh, plan(sizes));
       StateDict state = checkpoint::state_dict(*model);
       init().communicator().barrier();
       if (rank() == 0) {
