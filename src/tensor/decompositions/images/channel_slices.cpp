@@ -16,7 +16,7 @@ std::vector<Run> channel_slices(
     const at::Tensor& images, const at::Tensor& weight, int64_t groups) {
   const int64_t channels = weight.size(0);
   const int64_t most = std::max(bytes_of(images), kLeastBytes);
-  if (groups != 1 || bytes_of(weight) <= most) {
+  if (groups != 1 || !weight.is_cpu() || bytes_of(weight) <= most) {
     return {{0, channels}};
   }
   const int64_t count = (bytes_of(weight) + most - 1) / most;
