@@ -86,13 +86,20 @@ class BenchTrainingTest(unittest.TestCase):
                 self.assertLessEqual(len(line), 80, line)
 
     def test_recompute_stands_beside_pytorch(self):
-        done = tessera("bench", "recompute", "--rows", "8", "--width", "16", "--blocks",
-                       "3", "--rounds", "1", "--json")
+        done = tessera("bench", "recompute", "--rows", "256", "--width", "64", "--blocks",
+                       "4", "--rounds", "1", "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
         report = json.loads(done.stdout)
         self.assertEqual(set(report["tessera"]),
                          {"plain", "by hand", "activation_checkpoint"})
         self.assertEqual(set(report["torch"]), {"plain", "reentrant", "not reentrant"})
+        # Inputs of 3 blocks, what one saves (9, means and deviations), gradients
+        # that come in (1), go out (4) and are added (4 x 64 x 64).
+        formula = 4 * (256 * 64 * (3 + 9 + 5) + 2 * 256 + 4 * 64 * 64)
+        self.assertEqual(report["formula_bytes"], formula)
+        ours = report["tessera"]
+        self.assertLess(abs(ours["activation_checkpoint"]["peak"] / formula - 1), 0.05)
+        self.assertGreater(ours["plain"]["peak"], 2 * formula)
 
 
 if __name__ == "__main__":

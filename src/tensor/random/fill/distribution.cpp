@@ -8,14 +8,8 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Half.h>
+#include <tensor/random/fill/vector_loops.h>
 #include <tensor/random/philox/philox_blocks.h>
-#include <tensor/random/philox/vector_math.h>
-
-// Loops below are compiled twice where the second form pays; no fused
-// multiply-add in either, so both give the same bits.
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#define TESSERA_WITH_AVX2 1
-#endif
 
 namespace tessera::detail::inline tensor_layer {
 
@@ -48,80 +42,6 @@ double open_uniform(uint32_t word) {
 double open_uniform(uint32_t low, uint32_t high) {
   const uint64_t word = (uint64_t{high} << 32) | low;
   return (static_cast<double>(word >> 12) + 0.5) * 0x1p-52;
-}
-
-// A pair of normals from (0, 1) and [0, 1), in place.
-#define TESSERA_BOX_MULLER                                \
-  for (int64_t i = 0; i < pairs; ++i) {                   \
-    const double r = std::sqrt(-2.0 * vector_log(u1[i])); \
-    const SineCosine turn = vector_sincos_turns(u2[i]);   \
-    u1[i] = r * turn.cosine;                              \
-    u2[i] = r * turn.sine;                                \
-  }
-#define TESSERA_LOG                    \
-  for (int64_t i = 0; i < n; ++i) {    \
-    values[i] = vector_log(values[i]); \
-  }
-
-void box_muller_any(double* u1, double* u2, int64_t pairs) {
-  TESSERA_BOX_MULLER
-}
-void log_any(double* values, int64_t n) {
-  TESSERA_LOG
-}
-
-#ifdef TESSERA_WITH_AVX2
-__attribute__((target("avx2"))) void box_muller_avx2(
-    double* u1, double* u2, int64_t pairs) {
-  TESSERA_BOX_MULLER
-}
-__attribute__((target("avx2"))) void log_avx2(double* values, int64_t n) {
-  TESSERA_LOG
-}
-bool has_avx2() {
-  static const bool has = __builtin_cpu_supports("avx2") != 0;
-  return has;
-}
-#endif
-
-void box_muller(double* u1, double* u2, int64_t pairs) {
-#ifdef TESSERA_WITH_AVX2
-  if (has_avx2()) {
-    return box_muller_avx2(u1, u2, pairs);
-  }
-#endif
-  box_muller_any(u1, u2, pairs);
-}
-
-void log_all(double* values, int64_t n) {
-#ifdef TESSERA_WITH_AVX2
-  if (has_avx2()) {
-    return log_avx2(values, n);
-  }
-#endif
-  log_any(values, n);
-}
-
-// Standard normals of `blocks` blocks: 4 per block, 2 where wide.
-void normals_of(
-    const uint32_t* words, int64_t blocks, bool wide, double* normals) {
-  double u1[2 * kChunkBlocks];
-  double u2[2 * kChunkBlocks];
-  const int64_t pairs = wide ? blocks : 2 * blocks;
-  for (int64_t i = 0; i < pairs; ++i) {
-    if (wide) {
-      u1[i] = open_uniform(words[4 * i], words[4 * i + 1]);
-      u2[i] = open_uniform(words[4 * i + 2], words[4 * i + 3]);
-    } else {
-      u1[i] = (static_cast<double>(words[2 * i]) + 0.5) * 0x1p-32;
-      u2[i] = static_cast<double>(words[2 * i + 1]) * 0x1p-32;
-    }
-  }
-  box_muller(u1, u2, pairs);
-  for (int64_t i = 0; i < pairs; ++i) {
-    normals[2 * i] = u1[i];
-    normals[2 * i + 1] = u2[i];
-  }
 }
 
 void open_uniforms_of(
@@ -184,18 +104,11 @@ class Values {
   void uniforms(const uint32_t* words, int64_t n, T* out) const {
     const double unit = std::ldexp(1.0, -bits_);
     const int drop = 32 - bits_;
-    if constexpr (std::is_same_v<T, float>) {
-      if (d_.a == 0 && d_.b == 1) {
-        const auto step = static_cast<float>(unit);
-        for (int64_t i = 0; i < n; ++i) {
-          out[i] =
-              static_cast<float>(static_cast<int32_t>(words[i] >> drop)) * step;
-        }
-        return;
-      }
-    }
     const double width = d_.b - d_.a;
     const T most = from_double<T>(limit_);
+    if constexpr (std::is_same_v<T, float>) {
+      return uniforms_of(words, n, {drop, unit, width, d_.a, most}, out);
+    }
     for (int64_t i = 0; i < n; ++i) {
       double u;
       if constexpr (std::is_same_v<T, double>) {
@@ -244,9 +157,19 @@ class Values {
 
   void normals(const uint32_t* words, int64_t blocks, T* out) const {
     double z[4 * kChunkBlocks];
-    normals_of(words, blocks, wide_, z);
+    if (wide_) {
+      normals_of_wide(words, blocks, z);
+    } else {
+      normals_of_narrow(words, 2 * blocks, z);
+    }
     const bool logarithmic = d_.kind == Kind::kLogNormal;
-    for (int64_t i = 0; i < blocks * per_block(); ++i) {
+    const int64_t n = blocks * per_block();
+    if constexpr (std::is_same_v<T, float>) {
+      if (!logarithmic) {
+        return scale_to_floats(z, n, d_.b, d_.a, out);
+      }
+    }
+    for (int64_t i = 0; i < n; ++i) {
       const double value = z[i] * d_.b + d_.a;
       out[i] = from_double<T>(logarithmic ? std::exp(value) : value);
     }
