@@ -2,7 +2,7 @@
 # (CMakePresets.json) and by scripts/.
 .DEFAULT_GOAL := help
 .PHONY: help setup build test demo conformance check-long check-pip format tidy keywords install
-.PHONY: clean fuzz
+.PHONY: clean fuzz wheel sdist deb check-wheel
 PREFIX ?= /usr/local
 
 help:        ## List the targets
@@ -34,6 +34,19 @@ fuzz: setup  ## Fuzz the readers of checkpoint files, 2 million inputs each
 check-pip: setup ## Install the Python package into a fresh venv, run README's snippet
 	@python3 -B tests/python/pip_install.py
 
+wheel: setup ## Build a wheel per installed torch into dist/ (PYTHONS='python3.11 ...')
+	@scripts/wheel.py $(PYTHONS)
+
+sdist: setup ## Build the source package into dist/
+	@scripts/wheel.py --sdist
+
+check-wheel: setup ## Build sdist and wheel, run README's snippet in a venv without a compiler
+	@python3 -B tests/python/wheel_install.py
+
+deb: setup   ## Build a Debian package of the C++ library and the command into dist/
+	@scripts/build.sh release
+	@cd build-release && cpack -B $(CURDIR)/dist
+
 format: setup ## Rewrite the sources with clang-format
 	@scripts/check_format.py --fix
 
@@ -48,4 +61,5 @@ install: setup ## Build the release preset and install it below PREFIX (/usr/loc
 	@cmake --install build-release --prefix $(PREFIX)
 
 clean:       ## Remove the build folders; .venv stays
-	rm -rf build build-release build-asan build-tsan build-plain build-fuzz build-check-long
+	rm -rf build build-release build-asan build-tsan build-plain build-fuzz build-check-long \
+	  build-wheel dist

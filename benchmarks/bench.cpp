@@ -12,6 +12,7 @@
 #include "bench.h"
 #include "bench_workers.h"
 #include "cli/command.h"
+#include "cli/text/progress.h"
 #include "cli/text/terminal.h"
 #include "cli/text/text_table.h"
 #include "python_peer.h"
@@ -82,6 +83,8 @@ Result measure(const Options& options) {
     result.pytorch =
         ordered_json::parse(peer->receive())["torch"].get<std::string>();
   }
+  Progress progress(
+      "redistribute", static_cast<uint64_t>(options.rounds), false, "rounds");
   for (int round = 0; round < options.rounds; ++round) {
     add_round(result, bench_redistribute(options.bench));
     if (!peer) {
@@ -92,6 +95,7 @@ Result measure(const Options& options) {
     for (Row& row : result.rows) {
       row.pytorch_seconds.push_back(seconds[row.name].get<double>());
     }
+    progress.advance();
   }
   return result;
 }

@@ -13,6 +13,7 @@
 #include "bench.h"
 #include "bench_workers.h"
 #include "cli/command.h"
+#include "cli/text/progress.h"
 #include "cli/text/terminal.h"
 #include "cli/text/text_table.h"
 #include "comm_pytorch.h"
@@ -120,6 +121,9 @@ void measure_ranks(
     pytorch.emplace(python, options.bench, ranks);
     result.pytorch = pytorch->version();
   }
+  Progress progress(
+      "comm, " + counted(ranks, "rank"), static_cast<uint64_t>(options.rounds),
+      false, "rounds");
   for (int round = 0; round < options.rounds; ++round) {
     for (const std::string& engine : options.engines) {
       if (result.absent.contains(engine)) {
@@ -135,6 +139,7 @@ void measure_ranks(
     if (pytorch) {
       result.add(ranks, "pytorch", pytorch->round());
     }
+    progress.advance();
   }
 }
 

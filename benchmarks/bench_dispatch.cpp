@@ -11,6 +11,7 @@
 #include "bench.h"
 #include "bench_workers.h"
 #include "cli/command.h"
+#include "cli/text/progress.h"
 #include "cli/text/terminal.h"
 #include "cli/text/text_table.h"
 #include "dispatch_pytorch.h"
@@ -93,12 +94,15 @@ Result measure(const Options& options) {
       peer, options.python,
       {"hits", std::to_string(options.bench.batches),
        std::to_string(options.bench.calls), options.device});
+  Progress progress(
+      "dispatch", static_cast<uint64_t>(options.rounds), false, "rounds");
   for (int round = 0; round < options.rounds; ++round) {
     add_round(result, bench_dispatch(options.bench));
     if (peer) {
       peer->send("round");
       add_pytorch_round(result, ordered_json::parse(peer->receive()));
     }
+    progress.advance();
   }
   return result;
 }

@@ -14,6 +14,7 @@
 
 #include "bench.h"
 #include "cli/command.h"
+#include "cli/text/progress.h"
 #include "cli/text/terminal.h"
 #include "cli/text/text_table.h"
 
@@ -204,8 +205,11 @@ int run_operators(const OperatorsOptions& options) {
   std::vector<Row> rows;
   for (const Case& c : cases()) {
     rows.push_back({.name = c.name, .on = placements_text(c)});
+    Progress progress(
+        c.name, static_cast<uint64_t>(options.rounds), false, "rounds");
     for (int round = 0; round < options.rounds; ++round) {
       add_round(c, rows.back());
+      progress.advance();
     }
   }
   const std::vector<Target> targets = targets_of(rows);

@@ -16,6 +16,7 @@
 #include "bench_workers.h"
 #include "benchmarks/training/bench_train_peer.h"
 #include "cli/command.h"
+#include "cli/text/progress.h"
 #include "demo_text.h"
 #include "engine_worker.h"
 #include "examples/demo/demo_vocabulary.h"
@@ -86,6 +87,9 @@ void measure_mesh(
     result.pytorch = pytorch->version();
     mesh.pytorch_losses = pytorch->losses();
   }
+  Progress progress(
+      "train, " + counted(ranks, "rank"),
+      static_cast<uint64_t>(settings.rounds), false, "rounds");
   for (int round = 0; round < settings.rounds; ++round) {
     for (const std::string& engine : settings.engines) {
       if (result.absent.contains(engine)) {
@@ -101,6 +105,7 @@ void measure_mesh(
     if (pytorch) {
       mesh.pytorch_step_seconds.push_back(pytorch->round());
     }
+    progress.advance();
   }
   result.meshes.push_back(std::move(mesh));
 }

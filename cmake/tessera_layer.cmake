@@ -25,6 +25,7 @@ endif()
 
 # What every shared library of ours is: named by version, whole, installed.
 function(tessera_shared_library target)
+  set_property(GLOBAL APPEND PROPERTY TESSERA_SHARED_LIBRARIES ${target})
   set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   target_link_options(${target} PRIVATE ${TESSERA_NO_UNDEFINED}

@@ -17,6 +17,7 @@
 #include "benchmarks/engine_worker.h"
 #include "benchmarks/python_peer.h"
 #include "checkpoint_pytorch.h"
+#include "cli/text/progress.h"
 
 namespace tessera::cli {
 namespace {
@@ -102,6 +103,8 @@ CheckpointResult measure(const CheckpointSettings& settings) {
   for (const std::string& engine : settings.engines) {
     result.engines.emplace_back(engine, CheckpointSide());
   }
+  Progress progress(
+      "checkpoint", static_cast<uint64_t>(settings.rounds), false, "rounds");
   for (int round = 0; round < settings.rounds; ++round) {
     for (auto& [engine, side] : result.engines) {
       if (result.absent.contains(engine)) {
@@ -119,6 +122,7 @@ CheckpointResult measure(const CheckpointSettings& settings) {
     if (pytorch) {
       add(result.pytorch_side, pytorch->round());
     }
+    progress.advance();
   }
   return result;
 }

@@ -15,6 +15,7 @@
 #include "benchmarks/engine_worker.h"
 #include "benchmarks/python_peer.h"
 #include "cli/command.h"
+#include "cli/text/progress.h"
 #include "demo_text.h"
 #include "examples/demo/demo_vocabulary.h"
 #include "fsdp_pytorch.h"
@@ -110,6 +111,8 @@ void measure(
     report.pytorch = pytorch->version();
     result.pytorch = pytorch->figures();
   }
+  Progress progress(
+      "fsdp", static_cast<uint64_t>(settings.rounds), false, "rounds");
   for (int round = 0; round < settings.rounds; ++round) {
     for (const std::string& engine : settings.engines) {
       if (report.absent.contains(engine)) {
@@ -125,6 +128,7 @@ void measure(
     if (pytorch) {
       result.pytorch->step_seconds.push_back(pytorch->round());
     }
+    progress.advance();
   }
   report.results.push_back(std::move(result));
 }

@@ -15,6 +15,7 @@
 #include "benchmarks/bench.h"
 #include "benchmarks/python_peer.h"
 #include "cli/command.h"
+#include "cli/text/progress.h"
 #include "cli/text/terminal.h"
 #include "cli/text/text_table.h"
 #include "held_bytes.h"
@@ -253,11 +254,14 @@ int run_recompute(const RecomputeOptions& options) {
     torch = ordered_json::parse(peer->receive())["torch"].get<std::string>();
   }
   ByWay ours, theirs;
+  Progress progress(
+      "recompute", static_cast<uint64_t>(options.rounds), false, "rounds");
   for (int round = 0; round < options.rounds; ++round) {
     add_round(blocks, x, ours);
     if (peer) {
       add_peers_round(*peer, theirs);
     }
+    progress.advance();
   }
   check_losses(ours, theirs);
   const std::vector<Target> targets = targets_of(options, ours);

@@ -12,6 +12,7 @@
 #include "benchmarks/bench_workers.h"
 #include "benchmarks/python_peer.h"
 #include "cli/command.h"
+#include "cli/text/progress.h"
 #include "cli/text/terminal.h"
 #include "cli/text/text_table.h"
 
@@ -83,11 +84,15 @@ std::string measure(const StepOptions& options, std::vector<StepRow>& rows) {
       peer.emplace(python, row.sizes(options));
       version = peer->version();
     }
+    Progress progress(
+        "step, " + row.name(), static_cast<uint64_t>(options.rounds), false,
+        "rounds");
     for (int round = 0; round < options.rounds; ++round) {
       add_round(row, options);
       if (peer) {
         row.pytorch.push_back(peer->round());
       }
+      progress.advance();
     }
   }
   return version;

@@ -13,6 +13,7 @@
 #include "benchmarks/engine_worker.h"
 #include "benchmarks/interleaved.h"
 #include "benchmarks/python_peer.h"
+#include "cli/text/progress.h"
 
 namespace tessera::cli {
 namespace {
@@ -103,6 +104,8 @@ Turns take_turns(
   for (const std::string& engine : options.engines) {
     turns.engines.push_back({engine});
   }
+  Progress progress(
+      "measuring", static_cast<uint64_t>(options.rounds), false, "rounds");
   for (int round = 0; round < options.rounds; ++round) {
     for (Side& side : turns.engines) {
       run_engine(options, argv, side, turns);
@@ -111,6 +114,7 @@ Turns take_turns(
       peer->send("round");
       turns.peer->rounds.push_back(ordered_json::parse(peer->receive()));
     }
+    progress.advance();
   }
   std::erase_if(
       turns.engines, [](const Side& side) { return side.rounds.empty(); });

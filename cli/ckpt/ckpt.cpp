@@ -92,21 +92,6 @@ std::unique_ptr<io::Reader> open_for_command(
   }
 }
 
-std::string readable_bytes(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  if (bytes < 1024) {
-    return std::to_string(bytes) + " B";
-  }
-  double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  for (; value >= 1023.95 && unit + 1 < std::size(kUnits); ++unit) {
-    value /= 1024;
-  }
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f %s", value, kUnits[unit]);
-  return text;
-}
-
 uint64_t tensor_bytes(const io::Entry& tensor) {
   return static_cast<uint64_t>(*io::byte_count(tensor.shape, *tensor.dtype));
 }

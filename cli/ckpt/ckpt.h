@@ -42,8 +42,6 @@ void add_follow_links(CLI::App& command, bool& follow_links);
 std::unique_ptr<io::Reader> open_for_command(
     const std::string& path, bool follow_links);
 
-/// Returns "12 B", "1.5 KiB", "4.0 GiB".
-std::string readable_bytes(uint64_t bytes);
 /// Returns the bytes of a tensor's elements.
 uint64_t tensor_bytes(const io::Entry& tensor);
 /// Returns "tessera, 5 tensors, 2 values, 1.5 KiB in 4 files".

@@ -9,9 +9,9 @@
 #include <cstdio>
 
 #include "ckpt.h"
+#include "cli/text/progress.h"
 #include "cli/text/text_table.h"
 #include "compare_elements.h"
-#include "progress.h"
 
 namespace tessera::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "ckpt.h"
-#include "progress.h"
+#include "cli/text/progress.h"
 
 namespace tessera::cli {
 namespace {

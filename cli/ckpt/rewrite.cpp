@@ -15,7 +15,7 @@
 #include <filesystem>
 #include <unordered_map>
 
-#include "progress.h"
+#include "cli/text/progress.h"
 
 namespace tessera::cli {
 namespace {

@@ -2,6 +2,7 @@
 // in columns rather than bytes.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -32,6 +33,9 @@ Terminal detect_terminal(int fd, bool force_ascii);
 /// such a line is indented.
 std::string wrapped(
     std::string_view text, const Terminal& terminal, int indent = 2);
+
+/// Returns "12 B", "1.5 KiB", "4.0 GiB".
+std::string readable_bytes(uint64_t bytes);
 
 /// Writes all of it to standard output.
 void print(std::string_view text);

@@ -17,6 +17,7 @@ from . import DeviceMesh as _Mesh, ImplicitReplication as implicit_replication
 
 _Placements = Sequence[Placement]
 _Call = TypeVar("_Call", bound=Callable[..., Any])
+_Module = TypeVar("_Module", bound=nn.Module)
 
 class Shard(Placement):
     def __init__(self, dim: int) -> None: ...
@@ -77,6 +78,25 @@ def parallelize_module(
     module: nn.Module, device_mesh: Optional[_Mesh] = None,
     parallelize_plan: Union[ParallelStyle, Mapping[str, ParallelStyle], None] = None, *,
     src_data_rank: Optional[int] = 0) -> nn.Module: ...
+
+class MixedPrecisionPolicy:
+    param_dtype: Optional[torch.dtype]
+    reduce_dtype: Optional[torch.dtype]
+    output_dtype: Optional[torch.dtype]
+    cast_forward_inputs: bool
+    def __init__(self, param_dtype: Optional[torch.dtype] = None,
+                 reduce_dtype: Optional[torch.dtype] = None,
+                 output_dtype: Optional[torch.dtype] = None,
+                 cast_forward_inputs: bool = True) -> None: ...
+
+class FSDPModule(nn.Module): ...
+
+def fully_shard(module: _Module, *, mesh: Optional[_Mesh] = None,
+                reshard_after_forward: Optional[bool] = None,
+                shard_placement_fn: Optional[
+                    Callable[[nn.Parameter], Optional[Placement]]] = None,
+                mp_policy: MixedPrecisionPolicy = ...,
+                ignored_params: Optional[set[nn.Parameter]] = None) -> _Module: ...
 @overload
 def local_map(func: _Call, out_placements: Any = None,
               in_placements: Optional[Sequence[Optional[_Placements]]] = None,

@@ -1,9 +1,11 @@
 """fully_shard of torch.distributed.fsdp, for programs that were written with it: it is called
 for each block and then for the whole, with the sub-mesh of the data-parallel dim. Inside a
 forward the parameters are what they were before: plain tensors, or tensor-parallel ones on
-their own sub-mesh. tessera.fully_shard gathers by groups, ahead, and keeps less.
+their own sub-mesh. tessera.fully_shard gathers a group by one call, and ahead.
 """
+import contextlib
 import dataclasses
+import threading
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 import torch
@@ -52,6 +54,11 @@ class _Member:
         self.shard, self.cut_dims = shard, cut_dims
         self.inner = _C.spec(before) if _C.is_dtensor(before) else None
 
+    def put(self, value: torch.Tensor) -> None:
+        """Makes it what the modules see under the parameter's names."""
+        for owner, name in self.places:
+            owner._parameters[name] = value  # type: ignore[assignment]
+
     def gathered(self, policy: MixedPrecisionPolicy) -> torch.Tensor:
         placements = list(_C.placements(self.shard))
         gradient = list(placements)
@@ -70,35 +77,83 @@ class _Member:
         return _C.from_local(local, inner.mesh, kept, shape=list(self.shard.shape))
 
 
+class _Saved:
+    """A view of a gathered parameter that autograd needs: gathered again when it does."""
+
+    def __init__(self, member: _Member, policy: MixedPrecisionPolicy,
+                 view: torch.Tensor) -> None:
+        self.member, self.policy = member, policy
+        self.spec = _C.spec(view) if _C.is_dtensor(view) else None
+        part = _local(view)
+        self.geometry = part.shape, part.stride(), part.storage_offset()
+
+    @torch.no_grad()
+    def unpacked(self) -> torch.Tensor:
+        part = _local(self.member.gathered(self.policy)).as_strided(*self.geometry)
+        if self.spec is None:
+            return part
+        return _C.from_local(part, self.spec.mesh, self.spec.placements,
+                             shape=self.spec.shape, stride=self.spec.strides)
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return _C.to_local(tensor.detach()) if _C.is_dtensor(tensor) else tensor
+
+
+_thread = threading.local()  # how many calls of fully sharded modules are under way
+
+
 class _Group:
     """The parameters that one call of fully_shard cut."""
 
     def __init__(self, module: nn.Module, mesh: _C.DeviceMesh,
-                 policy: MixedPrecisionPolicy) -> None:
-        self.mesh, self.policy = mesh, policy
+                 policy: MixedPrecisionPolicy, reshard: Optional[bool]) -> None:
+        self.mesh, self.policy, self.reshard = mesh, policy, reshard
         self.members: list[_Member] = []
-        self.depth = 0  # of calls of the module that are under way
+        self.storages: dict[int, _Member] = {}  # of what is gathered now
+        self.calls: list[Any] = []  # that are under way: what each saves for its backward
         module.register_forward_pre_hook(self.before, prepend=True, with_kwargs=True)
         module.register_forward_hook(self.after, always_call=True)
 
     def before(self, module: nn.Module, args: tuple[Any, ...],
                kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        self.depth += 1
-        if self.depth == 1:
-            for member in self.members:
-                value = member.gathered(self.policy)
-                for owner, name in member.places:
-                    owner._parameters[name] = value  # type: ignore[assignment]
+        is_root = _thread.__dict__.setdefault("depth", 0) == 0
+        _thread.depth += 1
+        saving: Any = contextlib.nullcontext()
+        if not is_root if self.reshard is None else self.reshard:
+            saving = torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack)
+        self.calls.append(saving)
+        saving.__enter__()
+        if len(self.calls) == 1:
+            self.gather()
         dtype = self.policy.param_dtype if self.policy.cast_forward_inputs else None
         return _cast(args, dtype), _cast(kwargs, dtype)
 
     def after(self, module: nn.Module, args: Any, result: Any) -> Any:
-        self.depth -= 1
-        if self.depth == 0:
+        self.calls.pop().__exit__(None, None, None)
+        _thread.depth -= 1
+        if not self.calls:
+            self.storages.clear()
             for member in self.members:
-                for owner, name in member.places:
-                    owner._parameters[name] = member.shard
+                member.put(member.shard)
         return _cast(result, self.policy.output_dtype)
+
+    def gather(self) -> None:
+        for member in self.members:
+            value = member.gathered(self.policy)
+            member.put(value)
+            self.storages[_local(value).untyped_storage().data_ptr()] = member
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        part = _local(tensor)
+        if part.layout is not torch.strided or part.numel() == 0:
+            return tensor
+        member = self.storages.get(part.untyped_storage().data_ptr())
+        return tensor if member is None else _Saved(member, self.policy, tensor)
+
+    @staticmethod
+    def unpack(packed: Any) -> torch.Tensor:
+        return packed.unpacked() if isinstance(packed, _Saved) else packed
 
 
 def _cast(values: Any, dtype: Optional[torch.dtype]) -> Any:
@@ -169,7 +224,7 @@ def fully_shard(module: nn.Module, *, mesh: Optional[_C.DeviceMesh] = None,
     if mesh.ndim > 2:
         raise ValueError(f"fully_shard: the mesh must have one dim, or two with copies along "
                          f"the first; got {mesh}")
-    group = _Group(module, mesh, mp_policy)
+    group = _Group(module, mesh, mp_policy, reshard_after_forward)
     ignored = {id(parameter) for parameter in ignored_params or ()}
     members: dict[int, _Member] = {}
     for owner, name, path, parameter in list(_own_parameters(module)):
@@ -178,9 +233,9 @@ def fully_shard(module: nn.Module, *, mesh: Optional[_C.DeviceMesh] = None,
         if id(parameter) not in members:
             shard = _shard_of(parameter, path, mesh, shard_placement_fn)
             members[id(parameter)] = _Member(parameter, shard, range(mesh.ndim))
-        member = members[id(parameter)]
-        member.places.append((owner, name))
-        owner._parameters[name] = member.shard
+        members[id(parameter)].places.append((owner, name))
     group.members = list(members.values())
+    for member in group.members:
+        member.put(member.shard)
     module._tessera_fsdp = group  # type: ignore[assignment]
     return module

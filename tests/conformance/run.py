@@ -101,6 +101,23 @@ def report_failures(result: EntryResult, args, backend: str) -> None:
             print(f"    {repeat_command(failure['case'], args, backend)}", flush=True)
 
 
+def clear_bar() -> None:
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def draw_progress(done: int, total: int, seconds: float) -> None:
+    """A terminal has one line with a bar, other outputs a line per 50 entries."""
+    line = f"  {done} of {total} entries, {seconds:.0f} s"
+    if sys.stderr.isatty():
+        full = 30 * done // total
+        bar = "#" * full + "." * (30 - full)
+        print(f"\r\033[K{line}  {bar}", end="" if done < total else "\r\033[K",
+              file=sys.stderr, flush=True)
+    elif done % 50 == 0:
+        print(line, flush=True)
+
+
 def run_backend(name: str, args) -> list[EntryResult]:
     """Runs the chosen entries; returns and writes the results."""
     found = chosen_entries(args)
@@ -113,10 +130,9 @@ def run_backend(name: str, args) -> list[EntryResult]:
     def on_end(result: EntryResult) -> None:
         results.append(result)
         if result.failures:
+            clear_bar()
             report_failures(result, args, name)
-        if len(results) % 50 == 0:
-            print(f"  {len(results)} of {len(found)} entries, "
-                  f"{time.monotonic() - begun:.0f} s", flush=True)
+        draw_progress(len(results), len(found), time.monotonic() - begun)
 
     run_entries(found, BACKENDS[name](), plan, args.limit, args.jobs,
                 args.out / f"work.{os.getpid()}", on_end)

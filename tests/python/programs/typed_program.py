@@ -166,6 +166,20 @@ def saved(mesh: tessera.DeviceMesh, folder: str) -> bool:
     return bool((loaded == 1).all()) and state["step"] == 3
 
 
+def fully_sharded(mesh: tessera.DeviceMesh) -> int:
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+    handle: tessera.FullyShard = tessera.fully_shard(
+        net, mesh, groups=["0"], mesh_dim="dp", param_dtype=torch.bfloat16)
+    net(tessera.ones([4, 4], mesh, "S(0) R")).sum().backward()
+    report: tessera.FullyShardReport = handle.report()
+
+    grid = dt.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    policy = dt.MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    linear: nn.Linear = dt.fully_shard(nn.Linear(4, 2), mesh=grid["dp"], mp_policy=policy)
+    assert isinstance(linear, dt.FSDPModule) and linear.in_features == 4
+    return report.reductions
+
+
 def main() -> None:
     world: tessera.World = tessera.init()
     mesh = tessera.init_device_mesh("cpu", (2, world.size() // 2), ("dp", "tp"))
@@ -178,6 +192,7 @@ def main() -> None:
     count, placements = with_compat_names(mesh)
     assert count == 1 and placements == (dt.Shard(0), dt.Replicate())
     assert with_specs() == 3 * 28.0
+    assert fully_sharded(mesh) == 2
     assert saved(mesh, FOLDER)
     with tessera.StrictMode(), tessera.MeshGuard(mesh):
         assert tessera.current_mesh() == mesh

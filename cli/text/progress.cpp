@@ -7,8 +7,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "ckpt.h"
-
 namespace tessera::cli {
 
 namespace {
@@ -23,14 +21,20 @@ double seconds_between_lines() {
 
 }  // namespace
 
-Progress::Progress(std::string title, uint64_t total, bool has_tenths)
+Progress::Progress(
+    std::string title, uint64_t total, bool has_tenths, std::string unit)
     : title_(std::move(title)),
       total_(total),
       has_tenths_(has_tenths),
+      unit_(std::move(unit)),
       pause_(seconds_between_lines()),
       terminal_(detect_terminal(STDERR_FILENO, false)),
       begin_(Clock::now()),
-      drawn_(begin_) {}
+      drawn_(begin_) {
+  if (terminal_.is_terminal && !unit_.empty() && total_ != 0) {
+    draw_on_terminal();  // rounds may take long
+  }
+}
 
 Progress::~Progress() {
   if (terminal_.is_terminal) {
@@ -38,8 +42,8 @@ Progress::~Progress() {
   }
 }
 
-void Progress::advance(uint64_t bytes) {
-  done_ += bytes;
+void Progress::advance(uint64_t count) {
+  done_ += count;
   if (total_ != 0) {
     terminal_.is_terminal ? draw_on_terminal() : draw_lines();
   }
@@ -49,11 +53,16 @@ std::string Progress::line() const {
   const double seconds =
       std::chrono::duration<double>(Clock::now() - begin_).count();
   const double share = static_cast<double>(done_) / static_cast<double>(total_);
+  const std::string percent =
+      title_ + " " + pad_left(std::to_string(int(share * 100)), 3) + " %  ";
+  if (!unit_.empty()) {
+    return percent + std::to_string(done_) + " of " + std::to_string(total_) +
+           " " + unit_ + ", " + std::to_string(int64_t(seconds)) + " s";
+  }
   const auto speed = static_cast<uint64_t>(
       seconds > 0 ? static_cast<double>(done_) / seconds : 0);
-  return title_ + " " + pad_left(std::to_string(int(share * 100)), 3) + " %  " +
-         readable_bytes(done_) + " of " + readable_bytes(total_) + "  " +
-         readable_bytes(speed) + "/s";
+  return percent + readable_bytes(done_) + " of " + readable_bytes(total_) +
+         "  " + readable_bytes(speed) + "/s";
 }
 
 void Progress::draw_on_terminal() {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cli/text/terminal.h"
+#include "terminal.h"
 
 namespace tessera::cli {
 
@@ -14,14 +14,17 @@ namespace tessera::cli {
 /// every tenth.
 class Progress {
  public:
-  /// `title` is what is done: "converting".
-  Progress(std::string title, uint64_t total, bool has_tenths);
+  /// `title` is what is done: "converting"; `total` is in bytes, or in what
+  /// `unit` names: "rounds".
+  Progress(
+      std::string title, uint64_t total, bool has_tenths,
+      std::string unit = "");
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Says that so many more bytes are done.
-  void advance(uint64_t bytes);
+  /// Says that so much more is done.
+  void advance(uint64_t count = 1);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -34,6 +37,7 @@ class Progress {
   uint64_t total_;
   uint64_t done_ = 0;
   bool has_tenths_;
+  std::string unit_;
   std::chrono::duration<double> pause_;
   Terminal terminal_;
   Clock::time_point begin_;
