@@ -24,9 +24,10 @@ double seconds(const std::function<void()>& body) {
   return took.count();
 }
 
-// What a gather took at least, over a few rounds, with `work` between its call and
-// its wait. A call may do a part of the copying before it returns, by the time at
-// which the other rank arrives, so the wait alone says little of the gather.
+// What a gather took at least, over a few rounds, with `work` between its call
+// and its wait. A call may do a part of the copying before it returns, by the
+// time at which the other rank arrives, so the wait alone says little of the
+// gather.
 struct Times {
   double wait = 1e9;
   double call_and_wait = 1e9;
