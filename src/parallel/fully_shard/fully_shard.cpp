@@ -49,8 +49,10 @@ detail::GroupingRules rules_of(
 
 std::shared_ptr<ShardedModel> alive(
     const std::weak_ptr<ShardedModel>& model, const char* call) {
-  detail::release_orphans();
   auto found = model.lock();
+  if (found != nullptr && found->is_orphaned()) {
+    std::exchange(found, nullptr)->forget_parameters();
+  }
   TORCH_CHECK_VALUE(
       found != nullptr, call,
       ": the module that fully_shard() was called for is gone; keep it");

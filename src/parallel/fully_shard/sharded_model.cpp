@@ -286,23 +286,6 @@ void ShardedModel::before_write(size_t group, size_t member) {
   }
 }
 
-bool ShardedModel::is_orphaned() const {
-  return std::all_of(
-      groups_.begin(), groups_.end(), [](const MemberGroup& group) {
-        return std::all_of(
-            group.members().begin(), group.members().end(),
-            [](const GroupMember& member) { return member.leaf.expired(); });
-      });
-}
-
-void ShardedModel::forget_parameters() {
-  for (MemberGroup& group : groups_) {
-    for (GroupMember& member : group.members()) {
-      member.leaf.reset();
-    }
-  }
-}
-
 void ShardedModel::unshard(const std::string& path) {
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (is_within(groups_[g].path(), path) && !groups_[g].is_filled() &&

@@ -55,7 +55,7 @@ class ShardedModel final : public UnshardedParameterOwner,
   torch::autograd::variable_list reduce(
       size_t group, torch::autograd::variable_list&& gradients) override;
 
-  /// Tells whether all parameters are gone.
+  /// Tells whether all parameters are gone, but for what the model holds.
   bool is_orphaned() const;
   /// Forgets them. Weak references keep what a parameter is made of, and that
   /// owns the model.
