@@ -61,6 +61,8 @@ def site_packages(python):
 def fresh_venv(work, python):
     venv = work / "venv"
     run(python, "-m", "venv", "--clear", venv)
+    # An old one would hide that of the torch.
+    run(venv / "bin/python", "-m", "pip", "uninstall", "-q", "-y", "setuptools")
     (pathlib.Path(site_packages(venv / "bin/python")) / "torch.pth").write_text(
         site_packages(python) + "\n")
     return venv
