@@ -4,7 +4,6 @@
 .PHONY: help setup build test demo conformance check-long check-pip format tidy keywords install
 .PHONY: clean fuzz wheel sdist deb check-wheel
 PREFIX ?= /usr/local
-COMMANDS = tessera tessera-torch tessera-demo tessera-bench
 
 help:        ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*##/ { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -45,7 +44,7 @@ check-wheel: setup ## Build sdist and wheel, run README's snippet in a venv with
 	@python3 -B tests/python/wheel_install.py
 
 deb: setup   ## Build a Debian package of the C++ library and the command into dist/
-	@scripts/build.sh release tessera $(COMMANDS:%=bin/%)
+	@scripts/build.sh release
 	@cd build-release && cpack -B $(CURDIR)/dist
 
 format: setup ## Rewrite the sources with clang-format
