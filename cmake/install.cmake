@@ -37,6 +37,7 @@ install(FILES ${PROJECT_BINARY_DIR}/tessera.pc
 
 # `make deb`. LibTorch is no Debian package: the libraries find the one that they were
 # built with by its path.
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)  # cpack packs what is built
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME tessera)
 set(CPACK_PACKAGE_CONTACT "Tessera developers <tessera@localhost>")

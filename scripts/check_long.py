@@ -110,7 +110,9 @@ PARTS = {
         Step("exports", [*PYTHON, "scripts/check_exports.py", "--library",
                          "build-release/lib/libtessera.so"]),
         Step("install", install_command),
-        Step("pip", [*PYTHON, "tests/python/pip_install.py"])]),
+        Step("deb", [*PYTHON, "tests/install/deb_test.py"]),
+        Step("pip", [*PYTHON, "tests/python/pip_install.py"]),
+        Step("wheel", [*PYTHON, "tests/python/wheel_install.py"])]),
 }
 
 # What lines of output say: a count of cases, and of findings where {1} follows.

@@ -18,8 +18,8 @@ from .build_info import TORCH_SERIES, VERSION as __version__
 if not torch.__version__.startswith(TORCH_SERIES + "."):
     raise ImportError(
         f"tessera was built with torch {TORCH_SERIES} and this is torch "
-        f"{torch.__version__}; build it again: pip install --force-reinstall "
-        "--no-deps .")
+        f"{torch.__version__}; install the wheel of this torch (`make wheel` builds one), "
+        f"or torch {TORCH_SERIES}")
 
 from . import _C, checkpoint, sharded_tensor, tensor_methods, torch_compile
 from ._C import *  # noqa: F403

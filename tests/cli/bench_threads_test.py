@@ -12,7 +12,7 @@ import os
 import subprocess
 import unittest
 
-from command_line import ROOT, tessera
+from command_line import ROOT, TESSERA, call, environment, on_terminal, tessera
 
 
 class BenchTest(unittest.TestCase):
@@ -43,6 +43,18 @@ class BenchTest(unittest.TestCase):
             self.assertIn(name, done.stdout)
         for line in done.stdout.splitlines():
             self.assertLessEqual(len(line), 80, line)
+
+
+    def test_rounds_are_a_bar_on_a_terminal_and_lines_elsewhere(self):
+        command = ("bench", "redistribute", "--ranks", "2", "--mib", "1", "--rounds", "3",
+                   "--repeats", "1", "--python", "/nonexistent")
+        shown = on_terminal([TESSERA, *command])
+        self.assertIn("\rredistribute   0 %  0 of 3 rounds, 0 s", shown)
+        self.assertIn("S0->R", shown.rpartition("\r")[2])  # what is left when it ends
+        done = call([TESSERA, *command], environment(TESSERA_PROGRESS_SECONDS="0"))
+        self.assertIn("redistribute 100 %  3 of 3 rounds", done.stderr)
+        self.assertNotIn("\r", done.stderr)
+        self.assertEqual(tessera(*command).stderr, "")
 
 
 class BenchDispatchTest(unittest.TestCase):

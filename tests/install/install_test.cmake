@@ -43,6 +43,29 @@ if(NOT output MATCHES "consumer: ok")
   message(FATAL_ERROR "the consumer did not say that it is well")
 endif()
 
+# A program that is built without CMake.
+find_program(pkg_config pkg-config)
+if(pkg_config)
+  set(ENV{PKG_CONFIG_PATH} ${prefix}/lib/pkgconfig)
+  run_or_fail(${pkg_config} --validate tessera)
+  run_or_fail(${pkg_config} --cflags tessera)
+  separate_arguments(cflags UNIX_COMMAND "${output}")
+  run_or_fail(${pkg_config} --libs tessera)
+  separate_arguments(libs UNIX_COMMAND "${output}")
+  separate_arguments(flags UNIX_COMMAND "${FLAGS}")
+  run_or_fail(${LAUNCHER} ${COMPILER} ${flags} ${cflags} -O0
+    -c ${consumer}/without_cmake.cpp -o ${WORK}/without_cmake.o)
+  run_or_fail(${COMPILER} ${flags} ${WORK}/without_cmake.o ${libs}
+    -o ${WORK}/without_cmake)
+  run_or_fail(${WORK}/without_cmake)
+  message("${output}")
+  if(NOT output MATCHES "sum 12")
+    message(FATAL_ERROR "pkg-config's program did not print its sum")
+  endif()
+else()
+  message("no pkg-config: its program is left out")
+endif()
+
 # So it does where find_package(Torch) refuses: a CUDA build without nvcc.
 run_or_fail(${configure} -B ${WORK}/plain -DTorch_DIR=${TORCH}
   -DTESSERA_PLAIN_TORCH=ON)
