@@ -36,7 +36,9 @@ class AsyncSaveOfProcesses : public ::testing::Test {
       const int64_t mine = load_generation(path_);
       init().communicator().barrier();
       save_generation(3, path_, {.overwrite = true});
-      found = rank() == 0 ? mine : found;
+      if (rank() == 0) {
+        found = mine;
+      }
     });
     EXPECT_EQ(names_in(folder_.path()), std::set<std::string>{"a"});
     return found;

@@ -57,7 +57,9 @@ int64_t generation_at(const std::string& path) {
   int64_t found = 0;
   run_ranks(4, [&] {
     const int64_t number = load_generation(path);
-    found = rank() == 0 ? number : found;
+    if (rank() == 0) {
+      found = number;
+    }
   });
   return found;
 }

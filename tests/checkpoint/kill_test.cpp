@@ -76,7 +76,9 @@ int64_t inspect(const std::string& runs) {
     init().communicator().barrier();
     save_generation(3, runs + "/a", {.overwrite = true});
     TORCH_CHECK(load_generation(runs + "/a") == 3);
-    found = rank() == 0 ? mine : found;
+    if (rank() == 0) {
+      found = mine;
+    }
   });
   EXPECT_EQ(names_in(runs), std::set<std::string>{"a"}) << "leftovers";
   return found;

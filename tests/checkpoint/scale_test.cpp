@@ -30,6 +30,13 @@ constexpr int64_t kTensors = 1024;
 constexpr int64_t kColumns = 16;
 constexpr uint64_t kBytes = kColumns * sizeof(float);  // of a rank's row
 
+// Instrumented code takes many times as long.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kSlower = 30;
+#else
+constexpr double kSlower = 1;
+#endif
+
 std::string name_of(int64_t tensor) {
   return "model.layers." + std::to_string(tensor) + ".weight";
 }
@@ -151,7 +158,7 @@ TEST(Scale, ASaveIsPlannedFromOwnShardsAlone) {
   const double some = plan_save(256), many = plan_save(1024);
   std::cout << "save, 1,024 tensors, CPU of a rank: of 256 " << some * 1e3
             << " ms, of 1,024 " << many * 1e3 << " ms\n";
-  EXPECT_LT(many, 0.2);
+  EXPECT_LT(many, 0.2 * kSlower);
   EXPECT_LT(many, 2 * some + 0.01) << "it grows with the ranks";
 }
 
@@ -165,11 +172,11 @@ TEST(Scale, ALoadAndACommitTakeUnderASecondOfARank) {
     std::cout << "1,024 tensors, " << ranks
               << " ranks, CPU: the first one puts all together in " << commit
               << " s\n";
-    EXPECT_LT(commit, 1) << ranks << " ranks";
+    EXPECT_LT(commit, kSlower) << ranks << " ranks";
     if (ranks == 256 || all) {
       const double load = load_all(path, ranks);
       std::cout << "  a rank loads in " << load << " s\n";
-      EXPECT_LT(load, 1) << ranks << " ranks";
+      EXPECT_LT(load, kSlower) << ranks << " ranks";
     }
   }
 }

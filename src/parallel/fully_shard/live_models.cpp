@@ -68,13 +68,14 @@ struct EndOfRank {
 
 void add_live_model(const std::shared_ptr<ShardedModel>& model) {
   const auto rank = this_rank("fully_shard");
-  const bool has_others = rank->size() > 1 && rank->engine() != "simulated";
-  if (has_others && rank->engine() == "threads" && guarded().rank == nullptr) {
+  const bool has_neighbours = rank->engine() == "threads" && rank->size() > 1;
+  if (has_neighbours && guarded().rank == nullptr) {
     thread_local EndOfRank end;
     end.rank = rank.get();
   }
   const std::lock_guard<std::mutex> lock(live_models().mutex);
-  live_models().models.push_back({has_others ? rank.get() : nullptr, model});
+  live_models().models.push_back(
+      {has_neighbours ? rank.get() : nullptr, model});
 }
 
 void release_orphans() {

@@ -10,7 +10,7 @@
 // A rank ends its own models only. The end of a model waits for the gathers
 // that it has begun: on the thread of another rank that could be a gather which
 // that very rank has still to join. What outlives the thread of its rank is
-// anybody's, as are models of ranks without others.
+// anybody's, as are models of a rank that has its process for itself.
 #pragma once
 
 #include <memory>
