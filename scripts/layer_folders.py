@@ -84,7 +84,7 @@ ELSEWHERE = {
 
     "include/tessera/checkpoint/checkpoint.h": ("src/checkpoint/*", PARTS),
     "include/tessera/checkpoint/state_dict.h":
-        ("src/checkpoint/state/module_state.cpp", PARTS),
+        ("src/checkpoint/state/*", PARTS),
     "include/tessera/comm/world.h": ("src/comm/rank_guard.cpp", PARTS),
     "include/tessera/tensor/dtensor.h": ("src/tensor/a[pu]*/*", PARTS),
     "include/tessera/tensor/operators.h":
@@ -99,6 +99,8 @@ ELSEWHERE = {
     "include/tessera/sharded_tensor/sharding_spec.h": ("src/sharded_tensor/*", PARTS),
 
     "src/comm/direct.h":
+        ("src/comm/communicator.cpp", "submits calls as Communicator's functions do"),
+    "src/comm/others.h":
         ("src/comm/communicator.cpp", "submits calls as Communicator's functions do"),
     "src/tensor/api/in_place.h":
         ("src/tensor/api/distribute.cpp", "shares the checks of distribute_tensor()"),

@@ -156,6 +156,31 @@ py::object to_python(const StateValue& value, py::handle old) {
   TORCH_INTERNAL_ASSERT(false, "Python has no ShardedTensor");
 }
 
+// The same values, nothing filled: tensors too.
+py::object new_python(const StateValue& value) {
+  switch (value.kind()) {
+    case Kind::kTensor:
+      return py::reinterpret_steal<py::object>(
+          THPVariable_Wrap(value.to_tensor()));
+    case Kind::kDict: {
+      py::dict dict;
+      for (const auto& [name, item] : value.to_dict()) {
+        dict[py::str(name)] = new_python(item);
+      }
+      return dict;
+    }
+    case Kind::kList: {
+      py::list list;
+      for (const StateValue& item : value.to_list()) {
+        list.append(new_python(item));
+      }
+      return value.is_tuple() ? py::object(py::tuple(list)) : py::object(list);
+    }
+    default:
+      return to_python(value, py::none());
+  }
+}
+
 // Throws an error of Python as one that other ranks can throw too.
 [[noreturn]] void throw_torch_error(const py::error_already_set& error) {
   const std::string text = py::str(error.value());
@@ -281,6 +306,20 @@ void save(
   });
   const py::gil_scoped_release unlock;
   checkpoint::save(dict, to, options);
+}
+
+py::object full_state_dict(const py::object& state, const py::object& rank) {
+  int64_t there = 0;
+  const StateDict dict = build("checkpoint.full_state_dict", [&] {
+    there = argument<int64_t>("rank", "an int", rank);
+    return state_from(state);
+  });
+  StateDict whole;
+  {
+    const py::gil_scoped_release unlock;
+    whole = checkpoint::full_state_dict(dict, there);
+  }
+  return new_python(whole);
 }
 
 std::string save_step(
@@ -468,6 +507,7 @@ void bind_checkpoint(py::module_& parent) {
   module.def("list", &checkpoint::list, NoGil());
   module.def("verify", &checkpoint::verify, NoGil());
   module.def("latest", &checkpoint::latest, NoGil());
+  module.def("full_state_dict", &full_state_dict);
 }
 
 }  // namespace tessera::python

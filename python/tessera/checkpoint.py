@@ -29,7 +29,7 @@ Handle = _C._checkpoint.Handle
 Path = Union[str, os.PathLike]
 Progress = Callable[[int, int], Any]
 
-__all__ = ["Entry", "Handle", "latest", "list", "load", "random_state_dict", "save",
+__all__ = ["Entry", "Handle", "full_state_dict", "latest", "list", "load", "random_state_dict", "save",
            "save_async", "save_step", "save_step_async", "state_dict", "verify"]
 
 
@@ -214,6 +214,23 @@ def state_dict(module: nn.Module,
     if optimizer is None:
         return model
     return {"model": model, "optimizer": _OptimizerState(module, optimizer)}
+
+
+def full_state_dict(state: dict, rank: int = 0) -> dict:
+    """Returns a state with every tensor whole, as a plain one on the CPU, on one rank of
+    the world; an empty dict on all others, which never hold more than their shards.
+
+    Collective: all ranks pass the same names and layouts. PyTorch has it as
+    get_model_state_dict() with full_state_dict and cpu_offload.
+
+    >>> net = torch.nn.Linear(4, 2)
+    >>> handle = tessera.fully_shard(net, mesh)
+    >>> whole = tessera.checkpoint.full_state_dict(tessera.checkpoint.state_dict(net))
+    >>> {name: tuple(tensor.shape) for name, tensor in whole.items()}
+    {'weight': (2, 4), 'bias': (2,)}
+    """
+    with _inside(_other_world(state)):
+        return _C._checkpoint.full_state_dict(state, rank)
 
 
 def random_state_dict() -> dict:

@@ -12,6 +12,7 @@
 #include "comm/engine/engine.h"
 #include "comm/engine/guarded_rank.h"
 #include "comm/log/call_cause.h"
+#include "comm/others.h"
 #include "comm/wait_hooks.h"
 
 namespace tessera {
@@ -338,6 +339,31 @@ Work all_to_all_direct(
                        .input_counts = sent,
                        .output_counts = received,
                        .reads = &reads});
+}
+
+Work all_gather_others(
+    const Communicator& group, const at::Tensor& output,
+    const at::Tensor& input, const std::vector<int64_t>& counts) {
+  return submit(
+      impl_of(group), {.kind = CallKind::kAllGather,
+                       .input = input,
+                       .output = output,
+                       .output_counts = counts,
+                       .without_own = true});
+}
+
+Work reduce_scatter_others(
+    const Communicator& group, const at::Tensor& output,
+    const at::Tensor& input, const at::Tensor& landing,
+    const std::vector<int64_t>& counts, ReduceOp op) {
+  return submit(
+      impl_of(group), {.kind = CallKind::kReduceScatter,
+                       .input = input,
+                       .output = output,
+                       .input_counts = counts,
+                       .without_own = true,
+                       .landing = landing,
+                       .reduce_op = op});
 }
 
 Work all_gather_list(

@@ -57,6 +57,39 @@ def on_mesh(body, shape, names):
         tessera.init_device_mesh("cpu", shape, list(names))), deadline=60)
 
 
+@pytest.mark.parametrize("there", [0, 2])
+def test_one_rank_gets_the_whole_model(there):
+    wanted = {name: tensor.clone() for name, tensor in NET.state_dict().items()}
+
+    def body(mesh):
+        net = copy.deepcopy(NET)
+        tessera.fully_shard(net, mesh, groups=["blocks.*"])
+        state = {"model": tessera.checkpoint.state_dict(net), "step": 7, "rates": [0.1, (2,)]}
+        whole = tessera.checkpoint.full_state_dict(state, rank=there)
+        if tessera.rank() != there:
+            assert whole == {}
+            return True
+        assert whole["step"] == 7 and whole["rates"] == [0.1, (2,)]
+        assert list(whole["model"]) == list(wanted)
+        for name, tensor in whole["model"].items():
+            assert not tessera.is_dtensor(tensor)
+            assert torch.equal(tensor, wanted[name]), name
+        return True
+
+    assert on_mesh(body, (3,), ("dp",)) == [True] * 3
+
+
+def test_the_whole_model_of_no_such_rank():
+    def body(mesh):
+        with pytest.raises(IndexError, match="the rank must be 0 to 1; got 5"):
+            tessera.checkpoint.full_state_dict({"w": torch.ones(2)}, rank=5)
+        with pytest.raises(TypeError, match="rank is of"):
+            tessera.checkpoint.full_state_dict({"w": torch.ones(2)}, rank="a")
+        return True
+
+    assert on_mesh(body, (2,), ("dp",)) == [True] * 2
+
+
 @pytest.mark.parametrize("groups", [[], ["blocks.*"], ["blocks.*", "head"]])
 @pytest.mark.parametrize("ranks", [1, 3, 4])
 def test_losses_are_those_of_one_rank(ranks, groups):

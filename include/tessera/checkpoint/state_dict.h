@@ -178,6 +178,15 @@ TESSERA_API StateDict state_dict(const torch::nn::Module& module);
 TESSERA_API StateDict
 state_dict(const torch::nn::Module& module, torch::optim::Optimizer& optimizer);
 
+/// Returns a state with every tensor whole, as a plain one on the CPU, on one
+/// rank of the world; an empty dict on all others, which never hold more than
+/// their shards: for a file that other programs read. Plain tensors and values
+/// are those of that rank. Collective over the world: all ranks pass the same
+/// names and layouts. Example:
+///   auto whole = full_state_dict(state_dict(*model));
+///   if (rank() == 0) { torch::save(whole.at("w").to_tensor(), "w.pt"); }
+TESSERA_API StateDict full_state_dict(const StateDict& state, int64_t rank = 0);
+
 /// Returns this rank's random state (seed, draws, streams), which load() sets:
 /// the program draws on as if it had not stopped.
 TESSERA_API StateDict random_state_dict();

@@ -6,6 +6,7 @@
 
 #include <base/hash.h>
 #include <c10/util/StringUtil.h>
+#include <c10/util/accumulate.h>
 
 namespace tessera::detail::inline comm_layer {
 namespace {
@@ -102,10 +103,16 @@ int64_t numel_of(const at::Tensor& one, const std::vector<at::Tensor>* list) {
 }  // namespace
 
 int64_t CollectiveCall::input_numel() const {
+  if (without_own && kind == CallKind::kReduceScatter) {
+    return c10::sum_integers(input_counts);
+  }
   return numel_of(input, list ? &list->inputs : nullptr);
 }
 
 int64_t CollectiveCall::output_numel() const {
+  if (without_own && kind == CallKind::kAllGather) {
+    return c10::sum_integers(output_counts);
+  }
   return numel_of(output, list ? &list->outputs : nullptr);
 }
 
@@ -118,7 +125,8 @@ CallOutline outline_of(const CollectiveCall& call) {
   if (const at::Tensor& sample = call.sample(); sample.defined()) {
     outline.dtype = sample.scalar_type();
     outline.device = sample.device();
-    outline.numel = call.list ? call.input_numel() : sample.numel();
+    outline.numel =
+        call.list || call.without_own ? call.input_numel() : sample.numel();
   }
   return outline;
 }

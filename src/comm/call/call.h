@@ -81,6 +81,12 @@ struct CollectiveCall {
   at::Tensor output = {};  // contiguous; undefined where this rank gets nothing
   std::vector<int64_t> input_counts = {};
   std::vector<int64_t> output_counts = {};
+  /// Of an all_gather: the output has no run of this rank's own. Of a
+  /// reduce_scatter: the input has none, and the output holds it before.
+  bool without_own = false;
+  /// Of such a reduce_scatter: where runs of the other ranks arrive, as many
+  /// elements for each as the output has.
+  at::Tensor landing = {};
   ReduceOp reduce_op = ReduceOp::kSum;
   int64_t peer = -1;  // root, destination or source, as a group rank
   int64_t tag = 0;
@@ -96,6 +102,7 @@ struct CollectiveCall {
     return list ? list->inputs.front() : input.defined() ? input : output;
   }
   /// Return how many elements this rank gives and gets; 0 where it does not.
+  /// Its own run counts, wherever it is.
   int64_t input_numel() const;
   int64_t output_numel() const;
 };

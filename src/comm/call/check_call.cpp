@@ -90,32 +90,40 @@ int64_t total(const std::vector<int64_t>& counts) {
 
 // Counts cut one tensor into runs; `full` is that tensor, `run` is the one run
 // that this rank holds itself.
+struct RunsOf {
+  const at::Tensor& full;
+  const char* full_role;
+  const at::Tensor& run;
+  const char* run_role;
+};
+
 void check_runs(
-    const std::vector<int64_t>& counts, const at::Tensor& full,
-    const char* full_role, const at::Tensor& run, const char* run_role,
-    int64_t rank, const CallSite& where) {
-  if (full.defined()) {
-    check_numel(full, total(counts), full_role, where);
+    const std::vector<int64_t>& counts, const RunsOf& runs,
+    const CollectiveCall& call, const CallSite& where) {
+  const int64_t mine = counts[static_cast<size_t>(where.group_rank)];
+  if (runs.full.defined()) {
+    check_numel(
+        runs.full, total(counts) - (call.without_own ? mine : 0),
+        runs.full_role, where);
   }
-  check_numel(run, counts[static_cast<size_t>(rank)], run_role, where);
+  check_numel(runs.run, mine, runs.run_role, where);
 }
 
 void check_sizes(
-    const CollectiveCall& call, int64_t rank, int64_t size,
-    const CallSite& where) {
+    const CollectiveCall& call, int64_t size, const CallSite& where) {
   switch (call.kind) {
     case CallKind::kAllGather:
     case CallKind::kGather:
     case CallKind::kSplit:
       check_counts(call.output_counts, size, "output", where);
       return check_runs(
-          call.output_counts, call.output, "output", call.input, "input", rank,
-          where);
+          call.output_counts, {call.output, "output", call.input, "input"},
+          call, where);
     case CallKind::kReduceScatter:
     case CallKind::kScatter:
       check_counts(call.input_counts, size, "input", where);
       return check_runs(
-          call.input_counts, call.input, "input", call.output, "output", rank,
+          call.input_counts, {call.input, "input", call.output, "output"}, call,
           where);
     case CallKind::kAllToAll:
       check_counts(call.output_counts, size, "output", where);
@@ -215,7 +223,7 @@ void check_call(CollectiveCall& call, const CallSite& where) {
   if (gives_input(call, rank) && !in_place) {
     prepare_input(call.input, where);
   }
-  check_sizes(call, rank, size, where);
+  check_sizes(call, size, where);
   if (call.input.defined() && call.output.defined()) {
     check_pair(call, where);
   }

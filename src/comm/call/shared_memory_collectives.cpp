@@ -37,6 +37,9 @@ void read_chunk(const Calls& calls, const CollectiveCall& mine) {
 void all_gather_chunk(const Calls& calls, const CollectiveCall& mine) {
   int64_t begin = 0;
   for (const CollectiveCall* call : calls) {
+    if (call == &mine && mine.without_own) {
+      continue;
+    }
     copy_run(mine.output, begin, call->input, 0, call->input.numel());
     begin += call->input.numel();
   }
@@ -77,6 +80,28 @@ void reduce_run(
         static_cast<char*>(output.mutable_data_ptr()) + width * output_begin);
   }
   reduce_on_host(from, to, count, first.input.scalar_type(), first.reduce_op);
+}
+
+// This rank's own run is in its output.
+void reduce_with_own(const Calls& calls, int64_t chunk) {
+  const auto me = static_cast<size_t>(chunk);
+  const at::Tensor& output = calls[me]->output;
+  std::vector<CollectiveCall> runs;
+  Calls all;
+  for (size_t r = 0; r < calls.size(); ++r) {
+    const std::vector<int64_t>& counts = calls[r]->input_counts;
+    const int64_t begin = before(counts, chunk) - (r < me ? counts[r] : 0);
+    runs.push_back(
+        {.kind = CallKind::kReduceScatter,
+         .input = r == me ? output
+                          : calls[r]->input.view({-1}).narrow(
+                                0, begin, output.numel()),
+         .reduce_op = calls[r]->reduce_op});
+  }
+  for (const CollectiveCall& run : runs) {
+    all.push_back(&run);
+  }
+  reduce_run(all, 0, {output}, 0, output.numel());
 }
 
 void all_reduce_chunk(const Calls& calls, int64_t chunk) {
@@ -130,6 +155,9 @@ void run_chunk(const Calls& calls, int64_t chunk) {
     case CallKind::kAllToAll:
       return all_to_all_chunk(calls, chunk);
     case CallKind::kReduceScatter:
+      if (mine->without_own) {
+        return reduce_with_own(calls, chunk);
+      }
       return reduce_run(
           calls, before(mine->input_counts, chunk), {mine->output}, 0,
           mine->output.numel());

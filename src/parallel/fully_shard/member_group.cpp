@@ -46,7 +46,16 @@ bool MemberGroup::has_trainable_member() const {
       [](const GroupMember& member) { return member.needs_grad(); });
 }
 
-bool MemberGroup::update(const GroupingRules& rules) {
+bool MemberGroup::has_new_shards() const {
+  return std::any_of(
+      members_.begin(), members_.end(), [](const GroupMember& member) {
+        const at::Tensor parameter = member.parameter();
+        return parameter.defined() && is_sharded(parameter) &&
+               !meta_ready(parameter).local.is_same(member.shard);
+      });
+}
+
+void MemberGroup::update(const GroupingRules& rules) {
   bool changed = false;
   for (GroupMember& member : members_) {
     const at::Tensor parameter = member.parameter();
@@ -71,7 +80,6 @@ bool MemberGroup::update(const GroupingRules& rules) {
   if (changed) {
     gatherings_.clear();
   }
-  return changed;
 }
 
 void MemberGroup::plan(const GroupingRules& rules) {
@@ -101,8 +109,6 @@ bool MemberGroup::is_filled() const {
 }
 
 void MemberGroup::start(const GroupingRules& rules) {
-  wait();
-  update(rules);
   if (gatherings_.empty()) {
     plan(rules);
   }
@@ -114,20 +120,31 @@ void MemberGroup::start(const GroupingRules& rules) {
   for (const Gathering& gathering : gatherings_) {
     std::vector<at::Tensor> shards;
     std::vector<at::Tensor> results;
+    std::vector<std::shared_ptr<UnshardedParameter>> coming;
     for (const size_t m : gathering.members) {
-      members_[m].unsharded->begin_fill();
+      coming.push_back(members_[m].unsharded);
+      coming.back()->begin_fill();
       shards.push_back(members_[m].shard);
       results.push_back(members_[m].unsharded->local());
     }
-    moving_.push_back(start_group(gathering.plan, shards, std::move(results)));
+    const auto make_room = [coming] {
+      for (const auto& parameter : coming) {
+        parameter->make_room();
+      }
+    };
+    moving_.push_back(start_group(
+        gathering.plan, shards, std::move(results), Operands::kStay,
+        make_room));
   }
   ++last_gathers;
 }
 
-void MemberGroup::wait() {
+int64_t MemberGroup::wait() {
   const at::AutoDispatchBelowADInplaceOrView below;
   const auto moving = std::exchange(moving_, {});
+  int64_t buffered = 0;
   for (const auto& group : moving) {
+    buffered += group->buffered_bytes();
     group->wait();
   }
   if (!moving.empty()) {
@@ -135,6 +152,7 @@ void MemberGroup::wait() {
       member.unsharded->end_fill();
     }
   }
+  return buffered;
 }
 
 void MemberGroup::release() {

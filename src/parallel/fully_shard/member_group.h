@@ -55,9 +55,10 @@ class MemberGroup {
   std::string names_of(const std::vector<size_t>& members) const;
   bool has_trainable_member() const;
 
-  /// Takes what has become of the parameters: another dtype, another shard.
-  /// Returns false where nothing has changed.
-  bool update(const GroupingRules& rules);
+  /// Tells whether a parameter got another dtype, or another shard.
+  bool has_new_shards() const;
+  /// Takes what has become of the parameters; while it holds no memory.
+  void update(const GroupingRules& rules);
 
   /// Tells whether all memory holds the values that the shards have.
   bool is_filled() const;
@@ -66,8 +67,9 @@ class MemberGroup {
   bool has_memory() const { return has_memory_; }
   /// Begins to gather; collective.
   void start(const GroupingRules& rules);
-  /// Completes what start() began.
-  void wait();
+  /// Completes what start() began; returns the bytes that lay in buffers
+  /// beside the gathered memory.
+  int64_t wait();
   /// Gives the memory back, after what is on its way has arrived.
   void release();
 

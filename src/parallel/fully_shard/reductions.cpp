@@ -46,7 +46,11 @@ void GroupReduction::reduce_again(
 }
 
 void GroupReduction::advance() {
-  if (!plan_ || sum_) {
+  if (!plan_) {
+    scatter_->wait_if_done();
+    return;
+  }
+  if (sum_) {
     return;
   }
   scatter_->wait();
@@ -63,7 +67,9 @@ void GroupReduction::advance() {
 }
 
 void GroupReduction::wait() {
-  advance();
+  if (plan_) {
+    advance();
+  }
   (sum_ ? sum_ : scatter_)->wait();
 }
 

@@ -33,7 +33,8 @@ class GroupReduction final : public PendingMove {
       std::shared_ptr<const GroupPlan> plan, std::vector<at::Tensor> kept,
       std::vector<at::Tensor> results);
 
-  /// Begins the second half, which waits for the first one; collective.
+  /// Begins the second half, which waits for the first one; collective. Where
+  /// there is none, gives buffers back that are no longer needed.
   void advance();
   void wait() override;
 

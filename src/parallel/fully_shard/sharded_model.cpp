@@ -95,9 +95,7 @@ at::Tensor ShardedModel::gathered(
 
 void ShardedModel::enter(size_t group, bool in_backward) {
   MemberGroup& its = groups_[group];
-  if (its.update(rules_)) {
-    close(group);
-  }
+  take_new_shards(group);
   if (in_backward) {
     end_pass_later();
   }
@@ -122,17 +120,31 @@ void ShardedModel::note(size_t group, bool in_backward) {
   (in_backward ? backward_ : forward_).note(group);
 }
 
-void ShardedModel::bring(size_t group) {
-  MemberGroup& its = groups_[group];
-  its.wait();
-  if (!its.is_filled()) {
-    start(group);
-    its.wait();
+// What was gathered from other shards, or is on its way, is of no use.
+void ShardedModel::take_new_shards(size_t group) {
+  if (groups_[group].has_new_shards()) {
+    close(group);
+    release(group);
+    groups_[group].update(rules_);
   }
+}
+
+void ShardedModel::bring(size_t group) {
+  wait_for(group);
+  if (!groups_[group].is_filled()) {
+    start(group);
+    wait_for(group);
+  }
+}
+
+void ShardedModel::wait_for(size_t group) {
+  const int64_t buffered = groups_[group].wait();
+  peak_bytes_ = std::max(peak_bytes_, bytes_ + buffered);
 }
 
 void ShardedModel::start(size_t group) {
   MemberGroup& its = groups_[group];
+  take_new_shards(group);
   if (!its.has_memory()) {
     bytes_ += its.unsharded_bytes();
     peak_bytes_ = std::max(peak_bytes_, bytes_);
@@ -187,6 +199,7 @@ void ShardedModel::close(size_t group) {
 void ShardedModel::release(size_t group) {
   MemberGroup& its = groups_[group];
   if (its.has_memory()) {
+    wait_for(group);
     bytes_ -= its.unsharded_bytes();
     its.release();
   }
@@ -286,10 +299,46 @@ void ShardedModel::before_write(size_t group, size_t member) {
   }
 }
 
+<<<<<<< HEAD
 void ShardedModel::unshard(const std::string& path) {
+=======
+bool ShardedModel::is_orphaned() const {
+  return std::all_of(
+      groups_.begin(), groups_.end(), [](const MemberGroup& group) {
+        return std::all_of(
+            group.members().begin(), group.members().end(),
+            [](const GroupMember& member) { return member.leaf.expired(); });
+      });
+}
+
+void ShardedModel::forget_parameters() {
+  for (MemberGroup& group : groups_) {
+    for (GroupMember& member : group.members()) {
+      member.leaf.reset();
+    }
+  }
+}
+
+std::vector<size_t> ShardedModel::groups_at(
+    const char* call, const std::string& path) const {
+  std::vector<size_t> found;
+  std::string all;
+>>>>>>> 0619313d0828fb7a8b2dc1df3f13d49154c3aa39
   for (size_t g = 0; g < groups_.size(); ++g) {
-    if (is_within(groups_[g].path(), path) && !groups_[g].is_filled() &&
-        !groups_[g].is_arriving()) {
+    if (is_within(groups_[g].path(), path)) {
+      found.push_back(g);
+    }
+    all += (all.empty() ? "\"" : ", \"") + groups_[g].path() + "\"";
+  }
+  TORCH_CHECK_VALUE(
+      !found.empty(), call, ": no group lies at or below \"", path,
+      "\"; groups are ", all);
+  return found;
+}
+
+void ShardedModel::unshard(const std::string& path) {
+  for (const size_t g : groups_at("FullyShard::unshard", path)) {
+    if (!groups_[g].is_filled() && !groups_[g].is_arriving()) {
       groups_[g].ahead = true;
       start(g);
     }
@@ -297,11 +346,9 @@ void ShardedModel::unshard(const std::string& path) {
 }
 
 void ShardedModel::reshard(const std::string& path) {
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    if (is_within(groups_[g].path(), path)) {
-      close(g);
-      release(g);
-    }
+  for (const size_t g : groups_at("FullyShard::reshard", path)) {
+    close(g);
+    release(g);
   }
 }
 

@@ -86,13 +86,17 @@ class ShardedModel final : public UnshardedParameterOwner,
 
   void enter(size_t group, bool in_backward);
   void note(size_t group, bool in_backward);
+  void take_new_shards(size_t group);
   void bring(size_t group);
+  void wait_for(size_t group);
   void start(size_t group);
   void prefetch(const UseOrder& order);
   void close_others(size_t group, bool in_backward);
   void close(size_t group);
   void release(size_t group);
   bool are_related(size_t a, size_t b) const;
+  std::vector<size_t> groups_at(
+      const char* call, const std::string& path) const;
   void end_pass_later();
   void end_pass();
   void reduce_left_over();

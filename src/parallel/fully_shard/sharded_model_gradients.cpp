@@ -80,6 +80,7 @@ variable_list ShardedModel::reduce(size_t group, variable_list&& gradients) {
     for (size_t i = 0; i < sums.size(); ++i) {
       results[partial[i].member] = sums[i];
     }
+    partial.clear();  // packed by now, where ranks do not read each other's
     reductions_.wait_for_all_but(
         static_cast<size_t>(rules_.options.max_reductions));
   }

@@ -90,8 +90,7 @@ int64_t UnshardedParameter::bytes() const {
   return static_cast<int64_t>(size_of(local_));
 }
 
-void UnshardedParameter::begin_fill() {
-  coming_ = shard_version();
+void UnshardedParameter::make_room() {
   if (local_.storage().nbytes() == 0 && local_.numel() > 0) {
     set_memory(local_, new_memory(local_), size_of(local_));
   }

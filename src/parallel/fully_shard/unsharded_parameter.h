@@ -44,8 +44,10 @@ class UnshardedParameter final : public GatheredMemory {
   int64_t bytes() const;
   bool is_handed_out() const { return handed_out_; }
 
-  /// Makes memory for values of the shard as it is now.
-  void begin_fill();
+  /// Takes note that values of the shard as it is now are on their way.
+  void begin_fill() { coming_ = shard_version(); }
+  /// Makes memory for them.
+  void make_room();
   /// Says that the values are there.
   void end_fill() { set_filled(coming_); }
   /// Gives the memory back, or says that its values no longer count.

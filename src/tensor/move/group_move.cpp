@@ -10,6 +10,7 @@
 #include <c10/util/accumulate.h>
 #include <comm/direct.h>
 #include <comm/log/call_cause.h>
+#include <comm/others.h>
 #include <tensor/impl/wrap.h>
 #include <tensor/move/cpu_block_cache.h>
 #include <tensor/move/redistribute_shard.h>
@@ -110,6 +111,7 @@ class GroupStart {
 
   // Without buffers: ranks read each other's operands.
   void start_direct() {
+    moving_.make_room();
     auto list = std::make_shared<TensorList>();
     for (size_t i = 0; i < operands_.size(); ++i) {
       list->inputs.push_back(row_major(operands_[i], plan_.sent_dtype()));
@@ -132,20 +134,30 @@ class GroupStart {
     }
   }
 
-  // One run goes out, one comes in.
-  void start_packed() {
+  // One run goes out, one comes in; a rank's own is in neither.
+  void start_packed(Operands later) {
     const Communicator& group = plan_.group();
-    const auto& counts = plan_.counts();
     switch (plan_.kind()) {
-      case GroupMoveKind::kAllGather:
-        moving_.run_ = new_run(c10::sum_integers(counts));
+      case GroupMoveKind::kAllGather: {
+        const at::Tensor sent = later == Operands::kStay && is_one_run()
+                                    ? operands_[0]
+                                    : in_one_run();
+        keep_own(sent, later);
+        moving_.run_ = new_run(plan_.other_count());
         moving_.work_ =
-            group.all_gather_async(moving_.run_, in_one_run(), counts);
+            all_gather_others(group, moving_.run_, sent, plan_.counts());
         return;
+      }
       case GroupMoveKind::kReduceScatter:
-        moving_.run_ = new_run(counts[static_cast<size_t>(group.rank())]);
-        moving_.work_ = group.reduce_scatter_async(
-            moving_.run_, by_rank(), counts, plan_.reduce_op());
+        moving_.run_ = new_run(plan_.own_count());
+        fill_own(moving_.run_);
+        if (moving_.results_.empty()) {
+          make_results_of(moving_.run_);
+        }
+        moving_.work_ = reduce_scatter_others(
+            group, moving_.run_, by_rank(),
+            new_run((group.size() - 1) * plan_.own_count()), plan_.counts(),
+            plan_.reduce_op());
         return;
       case GroupMoveKind::kAllReduce:
         moving_.run_ = in_one_run();
@@ -157,6 +169,12 @@ class GroupStart {
   at::Tensor new_run(int64_t numel) const {
     return empty_cached(
         {numel}, operands_[0].options().dtype(plan_.sent_dtype()));
+  }
+
+  bool is_one_run() const {
+    return operands_.size() == 1 && operands_[0].is_contiguous() &&
+           !operands_[0].is_conj() && !operands_[0].is_neg() &&
+           operands_[0].scalar_type() == plan_.sent_dtype();
   }
 
   at::Tensor in_one_run() const {
@@ -171,9 +189,28 @@ class GroupStart {
     return run;
   }
 
-  // The run that each rank is to reduce, in rank order.
+  // Results that lie as on the wire are parts of the run, with histories of
+  // their own.
+  void make_results_of(const at::Tensor& run) const {
+    int64_t begin = 0;
+    for (const GroupItem& item : plan_.items()) {
+      const std::vector<int64_t> shape = item.to->local_shape();
+      const std::vector<int64_t> strides = contiguous_strides(shape);
+      if (item.to->dtype() == plan_.sent_dtype() &&
+          strides_of_shard(*item.to) == strides) {
+        at::Tensor part = at::empty({0}, run.options());
+        part.set_(run.storage(), begin, shape, strides);
+        moving_.results_.push_back(std::move(part));
+      } else {
+        moving_.results_.push_back(new_result(*item.to, run.device()));
+      }
+      begin += c10::multiply_integers(shape);
+    }
+  }
+
+  // The runs that the other ranks are to reduce, in rank order.
   at::Tensor by_rank() const {
-    at::Tensor run = new_run(c10::sum_integers(plan_.counts()));
+    at::Tensor run = new_run(plan_.other_count());
     for (size_t i = 0; i < operands_.size(); ++i) {
       run_copies(
           plan_.transfers()[i].copies,
@@ -182,34 +219,88 @@ class GroupStart {
     return run;
   }
 
+  // This rank's addends of what it reduces.
+  void fill_own(const at::Tensor& run) const {
+    int64_t begin = 0;
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      const StridedCopies& own = plan_.transfers()[i].own;
+      run_copies(
+          own, row_major(operands_[i], plan_.sent_dtype()), 0, run, begin);
+      begin += total_numel(own);
+    }
+  }
+
+  // Shards that stay are read again when all the others have arrived.
+  void keep_own(const at::Tensor& sent, Operands later) {
+    if (later == Operands::kStay) {
+      moving_.own_ = operands_;
+      return;
+    }
+    for_each_in(sent, operands_, [&](const at::Tensor& part, size_t) {
+      moving_.own_.push_back(part);
+    });
+  }
+
   const GroupPlan& plan_;
   const std::vector<at::Tensor>& operands_;
   MovingGroup& moving_;
 };
 
 MovingGroup::MovingGroup(
-    std::shared_ptr<const GroupPlan> plan, std::vector<at::Tensor> results)
-    : plan_(std::move(plan)), results_(std::move(results)) {
+    std::shared_ptr<const GroupPlan> plan, std::vector<at::Tensor> results,
+    std::function<void()> make_room)
+    : plan_(std::move(plan)),
+      results_(std::move(results)),
+      make_room_(std::move(make_room)) {
   complete_ = !plan_->group().defined();
+  if (complete_) {
+    this->make_room();
+  }
+}
+
+void MovingGroup::make_room() {
+  if (make_room_) {
+    std::exchange(make_room_, {})();
+  }
+}
+
+int64_t MovingGroup::buffered_bytes() const {
+  return run_.defined() ? static_cast<int64_t>(run_.nbytes()) : 0;
+}
+
+// Returns result i, or what becomes it.
+at::Tensor MovingGroup::landing(size_t i) const {
+  if (!run_.defined()) {
+    return landings_[i];
+  }
+  const at::Tensor landing = landing_for(results_[i], plan_->sent_dtype());
+  const GroupPlan::Transfer& transfer = plan_->transfers()[i];
+  run_copies(transfer.copies, run_, 0, landing, 0);
+  run_copies(
+      transfer.own, row_major(own_[i], plan_->sent_dtype()), 0, landing, 0);
+  return landing;
 }
 
 void MovingGroup::unpack() const {
   if (run_.defined() && plan_->kind() != GroupMoveKind::kAllGather) {
     for_each_in(run_, results_, [&](const at::Tensor& part, size_t i) {
-      results_[i].copy_(part);
+      if (!part.is_alias_of(results_[i])) {
+        results_[i].copy_(part);
+      }
     });
     return;
   }
   for (size_t i = 0; i < results_.size(); ++i) {
-    at::Tensor landing = run_.defined()
-                             ? landing_for(results_[i], plan_->sent_dtype())
-                             : landings_[i];
-    if (run_.defined()) {
-      run_copies(plan_->transfers()[i].copies, run_, 0, landing, 0);
+    const at::Tensor landed = landing(i);
+    if (!landed.is_same(results_[i])) {
+      results_[i].copy_(landed);
     }
-    if (!landing.is_same(results_[i])) {
-      results_[i].copy_(landing);
-    }
+  }
+}
+
+void MovingGroup::wait_if_done() {
+  if (!complete_ && !error_ && work_.done()) {
+    wait();
   }
 }
 
@@ -222,7 +313,9 @@ void MovingGroup::wait() {
   }
   try {
     work_.wait();
+    work_ = Work();  // what was sent goes before results come
     const BelowAutograd below_autograd;
+    make_room();
     unpack();
   } catch (...) {
     error_ = std::current_exception();
@@ -230,31 +323,36 @@ void MovingGroup::wait() {
   }
   complete_ = true;
   run_.reset();
+  own_.clear();
   landings_.clear();
 }
 
 std::shared_ptr<MovingGroup> start_group(
     const std::shared_ptr<const GroupPlan>& plan,
     const std::vector<at::Tensor>& operands, std::vector<at::Tensor> results,
-    Operands later) {
+    Operands later, std::function<void()> make_room) {
   const auto& items = plan->items();
   TORCH_INTERNAL_ASSERT(
       operands.size() == items.size() &&
       (results.empty() || results.size() == items.size()));
   const BelowAutograd below_autograd;
-  for (size_t i = results.size(); i < items.size(); ++i) {
+  const bool direct = later == Operands::kStay && !operands.empty() &&
+                      operands[0].is_cpu() && plan->group().defined() &&
+                      shares_memory(plan->group());
+  const bool in_run = plan->kind() == GroupMoveKind::kReduceScatter &&
+                      plan->group().defined() && !direct;
+  for (size_t i = results.size(); i < items.size() && !in_run; ++i) {
     results.push_back(new_result(*items[i].to, operands[i].device()));
   }
-  auto moving = std::make_shared<MovingGroup>(plan, std::move(results));
+  auto moving = std::make_shared<MovingGroup>(
+      plan, std::move(results), std::move(make_room));
   if (moving->is_complete()) {
     return moving;
   }
   const JoinedTensors joined(plan->label());
   const CallLabel label(plan.get(), fill_in, std::nullopt);
   GroupStart start(*plan, operands, *moving);
-  const bool direct = later == Operands::kStay && operands[0].is_cpu() &&
-                      shares_memory(plan->group());
-  direct ? start.start_direct() : start.start_packed();
+  direct ? start.start_direct() : start.start_packed(later);
   return moving;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,23 +19,37 @@ namespace tessera::detail::inline tensor_layer {
 class MovingGroup final : public PendingMove {
  public:
   MovingGroup(
-      std::shared_ptr<const GroupPlan> plan, std::vector<at::Tensor> results);
+      std::shared_ptr<const GroupPlan> plan, std::vector<at::Tensor> results,
+      std::function<void()> make_room);
 
   /// Waits and unpacks; throws what went wrong, again when asked again.
   void wait() override;
+  /// Does as wait() where that would return at once, so that buffers go early.
+  /// When that is differs between ranks: nothing else may depend on it.
+  void wait_if_done();
   /// Tells whether wait() has returned; never asks whether it would.
   bool is_complete() const { return complete_; }
+  /// Returns the bytes that have arrived, or will, and lie in a buffer beside
+  /// the results when wait() fills these.
+  int64_t buffered_bytes() const;
   const std::vector<GroupItem>& items() const { return plan_->items(); }
   /// Returns the local tensors of the items' `to`, in their order.
   const std::vector<at::Tensor>& results() const { return results_; }
 
  private:
   friend class GroupStart;
+  void make_room();
   void unpack() const;
+
+  at::Tensor landing(size_t i) const;
 
   std::shared_ptr<const GroupPlan> plan_;
   std::vector<at::Tensor> results_;
-  at::Tensor run_;  // what arrives, in rank order; undefined where ranks read
+  /// What arrives from others, in rank order, or what is reduced; undefined
+  /// where ranks read each other's tensors.
+  at::Tensor run_;
+  std::vector<at::Tensor> own_;  // of an all_gather: this rank's shards
+  std::function<void()> make_room_;
   /// Row-major and as on the wire: the results, or what becomes them.
   std::vector<at::Tensor> landings_;
   std::exception_ptr error_;
@@ -52,12 +67,15 @@ enum class Operands : uint8_t {
 /// rank outside of the mesh. `operands` are the local tensors of the items'
 /// `from`, of any strides. `results`, where given, are written instead of new
 /// tensors: dense, with the shape, strides and dtype of the items' `to`, apart
-/// from all operands. New ones have memory of their own each, never that of an
-/// operand. No version counter is touched. Never null.
+/// from all operands. New ones never have the memory of an operand; those of a
+/// reduce_scatter may share a block. Results that are given may be without
+/// memory until `make_room` gives it to them: it is called as late as there is
+/// something to write. No version counter is touched. Never null.
 std::shared_ptr<MovingGroup> start_group(
     const std::shared_ptr<const GroupPlan>& plan,
     const std::vector<at::Tensor>& operands,
-    std::vector<at::Tensor> results = {}, Operands later = Operands::kStay);
+    std::vector<at::Tensor> results = {}, Operands later = Operands::kStay,
+    std::function<void()> make_room = {});
 
 /// Wraps the results of a group; all wait for it when they are used.
 std::vector<at::Tensor> wrap_group(const std::shared_ptr<MovingGroup>& moving);

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include <c10/util/Exception.h>
-#include <c10/util/accumulate.h>
-#include <tensor/move/prepared_plan.h>
+#include <comm/direct.h>
 #include <tensor/state/describe_call.h>
 #include <tessera/layout/notation.h>
 
@@ -35,19 +34,52 @@ std::string label_of(
   return text;
 }
 
-// The runs of one item in a buffer of its own, one after another by rank.
-std::vector<int64_t> begins_of(const std::vector<int64_t>& counts) {
-  std::vector<int64_t> begins{0};
-  for (const int64_t count : counts) {
-    begins.push_back(begins.back() + count);
+// Returns the ranks at which spans begin, of the items or of this rank, then
+// the number of ranks.
+std::vector<int64_t> bounds_of(
+    const std::vector<std::vector<PartSpan>>& parts, int64_t me) {
+  std::vector<int64_t> bounds = {me, me + 1};
+  for (const auto& spans : parts) {
+    for (const PartSpan& span : spans) {
+      bounds.push_back(span.first);
+      bounds.push_back(span.last);
+    }
   }
-  return begins;
+  std::sort(bounds.begin(), bounds.end());
+  bounds.erase(std::unique(bounds.begin(), bounds.end()), bounds.end());
+  return bounds;
 }
 
-// Returns the group rank to whose run an offset in that buffer belongs.
-size_t rank_at(const std::vector<int64_t>& begins, int64_t offset) {
-  const auto next = std::upper_bound(begins.begin(), begins.end(), offset);
-  return static_cast<size_t>(next - begins.begin()) - 1;
+const PartSpan& span_at(const std::vector<PartSpan>& spans, int64_t rank) {
+  return *std::partition_point(
+      spans.begin(), spans.end(),
+      [rank](const PartSpan& span) { return span.last <= rank; });
+}
+
+// The copies of `rank`, the part in a buffer of its own.
+StridedCopies copies_of(const PartSpan& span, int64_t rank, PartSide side) {
+  StridedCopies copies = span.copies;
+  for (StridedCopy& copy : copies) {
+    copy.*tensor_offset(side) += (rank - span.first) * span.step;
+  }
+  return copies;
+}
+
+// Repeats copies for `count` ranks, whose runs are `in_run` elements apart.
+void repeat(
+    StridedCopies& copies, int64_t count, int64_t in_tensor, int64_t in_run,
+    PartSide side) {
+  if (count == 1) {
+    return;
+  }
+  const bool to_tensor = side == PartSide::kToTensor;
+  for (StridedCopy& copy : copies) {
+    copy.sizes.insert(copy.sizes.begin(), count);
+    copy.from_strides.insert(
+        copy.from_strides.begin(), to_tensor ? in_run : in_tensor);
+    copy.to_strides.insert(
+        copy.to_strides.begin(), to_tensor ? in_tensor : in_run);
+  }
 }
 
 }  // namespace
@@ -128,52 +160,80 @@ void GroupPlan::check(const GroupItem& item) const {
       " and ", to_string(to), "; redistribute() the other mesh dims before");
 }
 
-void GroupPlan::prepare() {
-  const auto size = static_cast<size_t>(items_[0].from->mesh().size(mesh_dim_));
-  const bool gathers = kind_ == GroupMoveKind::kAllGather;
-  std::vector<PreparedStep> steps;
-  std::vector<Step> of;  // outlives them
-  of.reserve(items_.size());
-  counts_.assign(kind_ == GroupMoveKind::kAllReduce ? 0 : size, 0);
-  for (const GroupItem& item : items_) {
-    of.push_back(
-        {.kind = step_kind(kind_),
-         .mesh_dims = {mesh_dim_},
-         .before = item.from->layout(),
-         .after = item.to->layout()});
-    steps.push_back(prepare_step(of.back(), item.from->mesh()));
-    const TransferPlan& transfer = steps.back().transfer;
-    const auto& counts = gathers ? transfer.received : transfer.sent;
-    for (size_t r = 0; r < counts_.size(); ++r) {
-      counts_[r] += counts[r];
-    }
+std::vector<int64_t> GroupPlan::counts() const {
+  std::vector<int64_t> counts;
+  for (const RunSpan& run : runs_) {
+    counts.insert(
+        counts.end(), static_cast<size_t>(run.last - run.first), run.count);
   }
-  group_ = steps[0].group;
-  // Where the next item's run of each rank begins in the group's buffer.
-  std::vector<int64_t> next = begins_of(counts_);
-  for (size_t i = 0; i < items_.size(); ++i) {
-    const TransferPlan& transfer = steps[i].transfer;
-    const auto& counts = gathers ? transfer.received : transfer.sent;
-    const std::vector<int64_t> begins = begins_of(counts);
-    Transfer own{
-        .operand_numel = c10::multiply_integers(items_[i].from->local_shape()),
-        .result_numel = c10::multiply_integers(items_[i].to->local_shape())};
-    own.direct.resize(gathers ? size : 1);
-    for (StridedCopy copy : gathers ? transfer.unpack : transfer.pack) {
-      int64_t& in_run = gathers ? copy.from : copy.to;
-      const size_t r = rank_at(begins, in_run);
-      in_run -= begins[r];
-      if (gathers) {
-        own.direct[r].push_back(copy);
-      } else if (static_cast<int64_t>(r) == group_.rank()) {
-        own.direct[0].push_back(copy);
-      }
-      in_run += next[r];
-      own.copies.push_back(std::move(copy));
+  return counts;
+}
+
+void GroupPlan::prepare() {
+  const DeviceMesh& mesh = items_[0].from->mesh();
+  group_ = mesh.communicator_over({mesh_dim_});
+  transfers_.resize(items_.size());
+  if (kind_ == GroupMoveKind::kAllReduce) {
+    return;
+  }
+  const bool gathers = kind_ == GroupMoveKind::kAllGather;
+  const PartSide side = gathers ? PartSide::kToTensor : PartSide::kFromTensor;
+  std::vector<std::vector<PartSpan>> parts;
+  for (const GroupItem& item : items_) {
+    const Layout& from = item.from->layout();
+    const Layout& to = item.to->layout();
+    parts.push_back(part_spans(
+        gathers ? from : to, gathers ? to : from, mesh_dim_, *mesh.coordinate(),
+        side));
+  }
+  lay_out(parts, side);
+  if (shares_memory(group_)) {
+    read_directly(parts, side);
+  }
+}
+
+void GroupPlan::lay_out(
+    const std::vector<std::vector<PartSpan>>& parts, PartSide side) {
+  const int64_t me = group_.rank();
+  const std::vector<int64_t> bounds = bounds_of(parts, me);
+  for (size_t b = 0; b + 1 < bounds.size(); ++b) {
+    RunSpan run{bounds[b], bounds[b + 1], 0};
+    for (const auto& spans : parts) {
+      run.count += span_at(spans, run.first).numel;
     }
-    transfers_.push_back(std::move(own));
-    for (size_t r = 0; r < counts.size(); ++r) {
-      next[r] += counts[r];
+    int64_t begin = 0;  // of an item in the first run
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const PartSpan& span = span_at(parts[i], run.first);
+      StridedCopies copies = copies_of(span, run.first, side);
+      if (run.first == me) {
+        transfers_[i].own = std::move(copies);
+      } else {
+        repeat(copies, run.last - run.first, span.step, run.count, side);
+        for (StridedCopy& copy : copies) {
+          copy.*part_offset(side) += other_count_ + begin;
+          transfers_[i].copies.push_back(std::move(copy));
+        }
+      }
+      begin += span.numel;
+    }
+    (run.first == me ? own_count_ : other_count_) +=
+        run.count * (run.last - run.first);
+    runs_.push_back(run);
+  }
+}
+
+void GroupPlan::read_directly(
+    const std::vector<std::vector<PartSpan>>& parts, PartSide side) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Transfer& transfer = transfers_[i];
+    if (kind_ == GroupMoveKind::kReduceScatter) {
+      transfer.direct = {transfer.own};
+      continue;
+    }
+    for (const PartSpan& span : parts[i]) {
+      for (int64_t r = span.first; r < span.last; ++r) {
+        transfer.direct.push_back(copies_of(span, r, side));
+      }
     }
   }
 }

@@ -6,10 +6,14 @@
 // travel as one: each rank's shards lie one after another in its run, in the
 // order of the items, and the counts of the call are the sums of theirs. Shards
 // have their true sizes, none is padded. A GroupPlan knows where each element
-// lies in the run and in the tensor; start_group() carries it out.
+// lies in the run and in the tensor; start_group() carries it out. What a rank
+// holds itself never travels, and is in no buffer.
 //   items [3, 2] S(0) and [2] S(0) over 2 ranks: shards of 4 and 1 elements on
-//   rank 0, of 2 and 1 on rank 1; counts 5 3; the whole second tensor is
-//   elements 4 and 7 of what arrives
+//   rank 0, of 2 and 1 on rank 1; counts 5 3; on rank 0 what arrives is
+//   elements 4 and 5 of the first tensor, then element 1 of the second
+// Ranks whose shards are equally large are one copy with a dim more: a plan is
+// as large as its list of items, and made as fast, whatever the number of
+// ranks.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include <plan/transfer/part_spans.h>
 #include <plan/transfer/strided_copies.h>
 #include <tessera/comm/communicator.h>
 #include <tessera/tensor/dtensor_spec.h>
@@ -42,14 +47,15 @@ class GroupPlan {
  public:
   /// Where the elements of one item lie.
   struct Transfer {
-    /// all_gather: what arrives -> result; reduce_scatter: operand -> what is
-    /// sent; all_reduce: none, since both are the same elements.
+    /// all_gather: what arrives from others -> result; reduce_scatter: operand
+    /// -> what is sent to others; all_reduce: none, since both are the same
+    /// elements.
     StridedCopies copies = {};
-    /// Between ranks that read each other's tensors. all_gather: from the shard
-    /// of each rank -> result; reduce_scatter: one, operand -> my shard.
+    /// all_gather: my shard -> result; reduce_scatter: operand -> my shard.
+    StridedCopies own = {};
+    /// Where ranks read each other's tensors. all_gather: from the shard of
+    /// each rank -> result; reduce_scatter: `own` alone.
     std::vector<StridedCopies> direct = {};
-    int64_t operand_numel = 0;
-    int64_t result_numel = 0;
   };
 
   /// Prepares the moves of `items` along a mesh dim. All travel, and are
@@ -68,8 +74,12 @@ class GroupPlan {
   ReduceOp reduce_op() const;
   /// Undefined where this rank has nothing to do.
   const Communicator& group() const { return group_; }
-  /// Returns the elements of each group rank's run; none for an all_reduce.
-  const std::vector<int64_t>& counts() const { return counts_; }
+  /// Returns the elements of each group rank's run, made anew; none for an
+  /// all_reduce.
+  std::vector<int64_t> counts() const;
+  /// Return the elements of this rank's run, and of those of all others.
+  int64_t own_count() const { return own_count_; }
+  int64_t other_count() const { return other_count_; }
   const std::vector<Transfer>& transfers() const { return transfers_; }
   /// Returns what ranks compare: names, dtypes and shapes.
   const std::string& label() const { return label_; }
@@ -80,7 +90,16 @@ class GroupPlan {
       c10::ScalarType sent_dtype, const std::string& names);
   void check() const;
   void check(const GroupItem& item) const;
+  /// Ranks whose runs are equally long.
+  struct RunSpan {
+    int64_t first = 0;
+    int64_t last = 0;
+    int64_t count = 0;  // of each
+  };
   void prepare();
+  void lay_out(const std::vector<std::vector<PartSpan>>& parts, PartSide side);
+  void read_directly(
+      const std::vector<std::vector<PartSpan>>& parts, PartSide side);
 
   GroupMoveKind kind_;
   int64_t mesh_dim_;
@@ -88,7 +107,9 @@ class GroupPlan {
   c10::ScalarType sent_dtype_;
   std::string label_;
   Communicator group_ = {};
-  std::vector<int64_t> counts_ = {};
+  std::vector<RunSpan> runs_ = {};
+  int64_t own_count_ = 0;
+  int64_t other_count_ = 0;
   std::vector<Transfer> transfers_ = {};
 };
 

@@ -7,9 +7,9 @@ namespace tessera::testing {
 
 /// An embedding 50x16, three blocks 16-64-16, a head 16-50.
 struct BlockNetBlock : torch::nn::Module {
-  BlockNetBlock() {
-    up = register_module("up", torch::nn::Linear(16, 64));
-    down = register_module("down", torch::nn::Linear(64, 16));
+  BlockNetBlock(int64_t width, int64_t hidden) {
+    up = register_module("up", torch::nn::Linear(width, hidden));
+    down = register_module("down", torch::nn::Linear(hidden, width));
   }
   at::Tensor forward(const at::Tensor& x) {
     return x + down(torch::tanh(up(x)));
@@ -17,14 +17,22 @@ struct BlockNetBlock : torch::nn::Module {
   torch::nn::Linear up = nullptr, down = nullptr;
 };
 
+struct BlockNetSizes {
+  int64_t width = 16;
+  int64_t hidden = 64;
+  int64_t blocks = 3;
+};
+
 struct BlockNet : torch::nn::Module {
-  explicit BlockNet(at::ScalarType dtype = at::kDouble) {
-    tokens = register_module("tokens", torch::nn::Embedding(50, 16));
-    for (int i = 0; i < 3; ++i) {
-      blocks->push_back(std::make_shared<BlockNetBlock>());
+  explicit BlockNet(
+      at::ScalarType dtype = at::kDouble, const BlockNetSizes& sizes = {}) {
+    tokens = register_module("tokens", torch::nn::Embedding(50, sizes.width));
+    for (int64_t i = 0; i < sizes.blocks; ++i) {
+      blocks->push_back(
+          std::make_shared<BlockNetBlock>(sizes.width, sizes.hidden));
     }
     register_module("blocks", blocks);
-    head = register_module("head", torch::nn::Linear(16, 50));
+    head = register_module("head", torch::nn::Linear(sizes.width, 50));
     to(device(), dtype);
     const torch::NoGradGuard guard;
     double shift = 0.01;

@@ -68,17 +68,14 @@ TEST(FullyShardCounts, BytesOfUnevenShardsAreTheirTrueSizes) {
     const auto sharded = fully_shard(net, mesh, {.groups = {"blocks.*"}});
     const CommLog log;
     net_loss_on(net, mesh).backward();
-    int64_t mine = 0;
-    int64_t all = 0;
-    for (const at::Tensor& p : net.parameters()) {
-      mine += to_local(p.detach()).numel() * 4;
-      all += p.numel() * 4;
-    }
-    const Counts counts = counts_of(log);
-    EXPECT_EQ(counts.reductions, 4);
-    EXPECT_LE(std::abs(counts.reduction_bytes - all * 2 / 3), 4 * 4);
-    EXPECT_EQ(counts.gathers, 6);
-    EXPECT_GT(mine, 0);
+    const int64_t block = (2128 - 2128 / 3) * 4;
+    const int64_t root = (1650 - 1650 / 3) * 4;
+    EXPECT_EQ(
+        counts_of(log), (Counts{
+                            .gathers = 6,
+                            .gather_bytes = 5 * block + root,
+                            .reductions = 4,
+                            .reduction_bytes = 3 * block + root}));
   });
 }
 

@@ -4,6 +4,8 @@
 
 #include <harness/counting_allocator.h>
 
+#include <ctime>
+
 #include <tensor/state/strides.h>
 #include "plan/cases.h"
 #include "tensor/move/by_definition.h"
@@ -205,6 +207,48 @@ TEST(GroupMove, IsThatOfTheDefinitionOnOneMeshDim) {
     count += run_all({n}, 0, {Replicate()});
   }
   EXPECT_GT(count, 1500);
+}
+
+// Several ranks in a row hold as much, and others nothing.
+TEST(GroupMove, IsThatOfTheDefinitionOnManyRanks) {
+  EXPECT_GT(run_all({7}, 0, {Replicate()}), 300);
+}
+
+// Not only its memory: 200 tensors times 65,536 ranks would take seconds.
+TEST(GroupPlan, IsAsLargeAsItsItemsWhateverTheNumberOfRanks) {
+  run_simulated({.rank = 40'000, .size = 65'536}, [] {
+    const DeviceMesh mesh = testing::mesh_of({65'536}, {"dp"});
+    const List rows = {8192, 2048, 50'257, 65'536, 200'000, 3};
+    for (const auto kind :
+         {GroupMoveKind::kAllGather, GroupMoveKind::kReduceScatter}) {
+      std::vector<GroupItem> items;
+      for (int64_t i = 0; i < 200; ++i) {
+        const List shape = {rows[static_cast<size_t>(i) % rows.size()], 16};
+        const auto spec = [&](const Placement& p) {
+          return DTensorSpec::make(mesh, {p}, shape, at::kFloat);
+        };
+        items.push_back(
+            kind == GroupMoveKind::kAllGather
+                ? GroupItem{spec(Shard(0)), spec(Replicate())}
+                : GroupItem{spec(Partial()), spec(Shard(0))});
+      }
+      const std::clock_t begin = std::clock();
+      const auto plan = GroupPlan::make(kind, 0, items, at::kFloat);
+      EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC / 2);
+      int64_t others = 0;
+      for (size_t i = 0; i < items.size(); ++i) {
+        const auto& transfer = plan->transfers()[i];
+        EXPECT_LE(transfer.copies.size(), 2 * rows.size() + 4) << i;
+        EXPECT_LE(transfer.own.size(), 1U) << i;
+        EXPECT_TRUE(transfer.direct.empty());
+        others += detail::total_numel(transfer.copies) +
+                  detail::total_numel(transfer.own) -
+                  items[i].from->shape()[0] * 16;
+      }
+      EXPECT_EQ(others, 0);  // each element once
+      EXPECT_EQ(plan->counts().size(), 65'536U);
+    }
+  });
 }
 
 TEST(GroupMove, IsThatOfTheDefinitionBesideOtherMeshDims) {

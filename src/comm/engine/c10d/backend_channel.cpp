@@ -90,17 +90,19 @@ class BackendChannel final : public Channel {
   ~BackendChannel() override { close(); }
 
   TransferPtr all_gather(
-      const void* input, void* output,
-      const std::vector<int64_t>& counts) override {
+      const void* input, int64_t size, void* output,
+      const std::vector<int64_t>& received) override {
     const StagingPtr staging = begin();
-    const int64_t mine = counts[static_cast<size_t>(backend_->getRank())];
+    const auto me = static_cast<size_t>(backend_->getRank());
+    std::vector<int64_t> counts = received;
+    counts[me] = size;
     const int64_t all = std::accumulate(counts.begin(), counts.end(), 0LL);
     at::Tensor to = staged(*staging, all);
-    staging->results.push_back({to, output});
-    at::Tensor from = copied(*staging, input, mine);
-    if (all == mine * backend_->getSize() &&
+    take_results(*staging, to, counts, output, received[me] == 0);
+    at::Tensor from = copied(*staging, input, size);
+    if (all == size * backend_->getSize() &&
         std::all_of(counts.begin(), counts.end(), [&](int64_t count) {
-          return count == mine;
+          return count == size;
         })) {
       staging->works.push_back(backend_->_allgather_base(to, from));
       return started(staging);
@@ -183,6 +185,23 @@ class BackendChannel final : public Channel {
   }
 
  private:
+  // Runs of all ranks go to the output, or those of the others.
+  void take_results(
+      Staging& staging, const at::Tensor& from,
+      const std::vector<int64_t>& counts, void* output,
+      bool without_own) const {
+    if (!without_own) {
+      staging.results.push_back({from, output});
+      return;
+    }
+    const auto me = counts.begin() + backend_->getRank();
+    const int64_t before = std::accumulate(counts.begin(), me, int64_t{0});
+    const int64_t behind = before + *me;
+    staging.results.push_back({from.narrow(0, 0, before), output});
+    staging.results.push_back(
+        {from.narrow(0, behind, from.numel() - behind),
+         static_cast<char*>(output) + before});
+  }
   Channel& messages() {
     TORCH_CHECK_NOT_IMPLEMENTED(
         messages_ != nullptr,

@@ -24,9 +24,9 @@ class GlooChannel final : public Channel {
   ~GlooChannel() override { close(); }
 
   TransferPtr all_gather(
-      const void* input, void* output,
+      const void* input, int64_t size, void* output,
       const std::vector<int64_t>& counts) override {
-    return all().all_gather(input, output, counts);
+    return all().all_gather(input, size, output, counts);
   }
   TransferPtr all_to_all(
       const void* input, const std::vector<int64_t>& sent, void* output,

@@ -48,9 +48,9 @@ class GlooMesh final : public Channel,
   }
 
   TransferPtr all_gather(
-      const void* input, void* output,
+      const void* input, int64_t size, void* output,
       const std::vector<int64_t>& counts) override {
-    std::vector<int64_t> sent(counts.size(), counts[index(group_rank_)]);
+    const std::vector<int64_t> sent(counts.size(), size);
     return exchange(
         [input](int64_t /*before*/) { return input; }, sent, output, counts);
   }
@@ -163,8 +163,9 @@ class GlooMesh final : public Channel,
         legs.push_back({true, run, sent[index(group_rank)], group_rank});
         legs.push_back(
             {false, target, received[index(group_rank)], group_rank});
-      } else if (sent[index(group_rank)] > 0) {
-        std::memmove(target, run, static_cast<size_t>(sent[index(group_rank)]));
+      } else if (received[index(group_rank)] > 0) {
+        std::memmove(
+            target, run, static_cast<size_t>(received[index(group_rank)]));
       }
       in += sent[index(group_rank)];
       out += received[index(group_rank)];

@@ -204,7 +204,7 @@ class MpiChannel final : public Channel {
         tag_bound_(tag_bound) {}
 
   TransferPtr all_gather(
-      const void* input, void* output,
+      const void* input, int64_t size, void* output,
       const std::vector<int64_t>& counts) override {
     auto transfer = begin();
     const auto to = runs(static_cast<char*>(output), counts);
@@ -212,7 +212,7 @@ class MpiChannel final : public Channel {
       transfer->receive(to[r], counts[r], ranks_[r]);
     }
     for (size_t r : others()) {
-      transfer->send(input, counts[group_rank_], ranks_[r]);
+      transfer->send(input, size, ranks_[r]);
     }
     copy(to[group_rank_], input, counts[group_rank_]);
     return transfer;

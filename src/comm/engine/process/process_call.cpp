@@ -259,9 +259,11 @@ bool ProcessCall::came_with_fingerprints() const {
 
 void ProcessCall::take_payloads() {
   if (is_reduction(call_.kind)) {
-    reduce(
-        heard_[0].payload, sizeof(CallRecord), call_.output.mutable_data_ptr(),
-        call_.output.numel());
+    std::vector<const void*> inputs;
+    for (const CallRecord& record : heard_) {
+      inputs.push_back(record.payload);
+    }
+    reduce(inputs, call_.output.mutable_data_ptr(), call_.output.numel());
     return;
   }
   for (size_t i = 0; i < heard_.size(); ++i) {
@@ -278,7 +280,10 @@ void ProcessCall::finish() {
     join_chunks(on_device, points_);
     device_output_.copy_(call_.output);
   }
-  group_->scratch.give_back(std::exchange(gathered_, {}));
+  at::Tensor gathered = std::exchange(gathered_, {});
+  if (!has_landing()) {
+    group_->scratch.give_back(std::move(gathered));
+  }
   stage_ = Stage::kComplete;
 }
 
@@ -291,8 +296,11 @@ void ProcessCall::move_to_host() {
   }
   if (call_.output.defined() && !call_.output.is_cpu()) {
     device_output_ = call_.output;
-    call_.output = at::empty(
-        device_output_.sizes(), device_output_.options().device(at::kCPU));
+    call_.output = call_.without_own
+                       ? device_output_.cpu()
+                       : at::empty(
+                             device_output_.sizes(),
+                             device_output_.options().device(at::kCPU));
   }
 }
 

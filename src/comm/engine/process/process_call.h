@@ -147,6 +147,9 @@ class ProcessCall {
   bool is_small() const;
   bool came_with_fingerprints() const;
   void take_payloads();
+  bool holds_own(int64_t group_rank) const;
+  bool has_landing() const;
+  std::vector<int64_t> counts_that_travel(std::vector<int64_t> counts) const;
   Run given_to(int64_t group_rank) const;
   Run taken_from(int64_t group_rank) const;
   Run run_of(
@@ -154,7 +157,9 @@ class ProcessCall {
   void start_data();
   void start_reduction();
   void finish_data();
-  void reduce(const char* first, int64_t stride, void* to, int64_t numel) const;
+  std::vector<const void*> partials(const char* first, int64_t stride) const;
+  void reduce(
+      const std::vector<const void*>& inputs, void* to, int64_t numel) const;
   bool all_reduces_at_once() const;
   bool slices_follow() const;
   std::vector<int64_t> slices() const;

@@ -63,6 +63,11 @@ bool ProcessCall::slices_follow() const {
   return call_.kind == CallKind::kAllReduce && !all_reduces_at_once();
 }
 
+// Where a reduce_scatter has its own run in the output.
+bool ProcessCall::holds_own(int64_t group_rank) const {
+  return call_.without_own && group_rank == group_->group_rank;
+}
+
 ProcessCall::Run ProcessCall::given_to(int64_t group_rank) const {
   auto* data = static_cast<char*>(const_cast<void*>(input_of(call_.input)));
   const Run all{data, size_of(call_.input)};
@@ -73,8 +78,13 @@ ProcessCall::Run ProcessCall::given_to(int64_t group_rank) const {
     case CallKind::kAllReduce:
     case CallKind::kSend:
       return all;
-    case CallKind::kAllToAll:
     case CallKind::kReduceScatter:
+      if (holds_own(group_rank)) {
+        return {
+            static_cast<char*>(data_of(call_.output)), size_of(call_.output)};
+      }
+      [[fallthrough]];
+    case CallKind::kAllToAll:
       return run_of(data, call_.input_counts, group_rank);
     case CallKind::kBroadcast:
       return from_root ? all : Run{};
@@ -96,6 +106,10 @@ ProcessCall::Run ProcessCall::taken_from(int64_t group_rank) const {
   const bool from_root = group_rank == call_.peer;
   switch (call_.kind) {
     case CallKind::kAllGather:
+      if (holds_own(group_rank)) {
+        return {};
+      }
+      [[fallthrough]];
     case CallKind::kSplit:
     case CallKind::kAllToAll:
       return run_of(data, call_.output_counts, group_rank);
@@ -122,9 +136,11 @@ ProcessCall::Run ProcessCall::run_of(
     char* data, const std::vector<int64_t>& counts, int64_t group_rank) const {
   const auto width = static_cast<int64_t>(call_.sample().element_size());
   const auto end = counts.begin() + group_rank;
-  return {
-      data + width * std::accumulate(counts.begin(), end, int64_t{0}),
-      width * *end};
+  int64_t begin = std::accumulate(counts.begin(), end, int64_t{0});
+  if (call_.without_own && group_rank > group_->group_rank) {
+    begin -= counts[static_cast<size_t>(group_->group_rank)];
+  }
+  return {data + width * begin, width * *end};
 }
 
 void ProcessCall::start_data() {
@@ -134,8 +150,8 @@ void ProcessCall::start_data() {
     case CallKind::kAllGather:
     case CallKind::kSplit:
       transfer_ = channel.all_gather(
-          input_of(call_.input), data_of(call_.output),
-          bytes(call_.output_counts));
+          input_of(call_.input), size_of(call_.input), data_of(call_.output),
+          bytes(counts_that_travel(call_.output_counts)));
       return;
     case CallKind::kAllToAll:
       transfer_ = channel.all_to_all(
@@ -186,31 +202,66 @@ void ProcessCall::start_data() {
 void ProcessCall::start_reduction() {
   Channel& channel = *group_->channel;
   const auto gathered = [&](int64_t each) {
-    gathered_ = group_->scratch.take(each * group_->size());
-    return std::vector<int64_t>(group_->ranks.size(), each);
+    auto received =
+        counts_that_travel(std::vector<int64_t>(group_->ranks.size(), each));
+    gathered_ = has_landing()
+                    ? call_.landing
+                    : group_->scratch.take(std::accumulate(
+                          received.begin(), received.end(), int64_t{0}));
+    return received;
   };
   if (call_.kind == CallKind::kAllReduce && all_reduces_at_once()) {
     const auto received = gathered(size_of(call_.input));
-    transfer_ =
-        channel.all_gather(input_of(call_.input), data_of(gathered_), received);
+    transfer_ = channel.all_gather(
+        input_of(call_.input), size_of(call_.input), data_of(gathered_),
+        received);
     return;
   }
-  const auto sent =
-      bytes(call_.kind == CallKind::kAllReduce ? slices() : call_.input_counts);
-  const auto received = gathered(sent[static_cast<size_t>(group_->group_rank)]);
+  const auto sent = bytes(
+      call_.kind == CallKind::kAllReduce
+          ? slices()
+          : counts_that_travel(call_.input_counts));
+  const auto received = gathered(
+      call_.kind == CallKind::kAllReduce
+          ? sent[static_cast<size_t>(group_->group_rank)]
+          : size_of(call_.output));
   transfer_ = channel.all_to_all(
       input_of(call_.input), sent, data_of(gathered_), received);
 }
 
-// Combines the partial values in rank order; they lie `stride` bytes apart.
-void ProcessCall::reduce(
-    const char* first, int64_t stride, void* to, int64_t numel) const {
-  if (numel == 0) {
-    return;
+bool ProcessCall::has_landing() const {
+  return call_.landing.defined() && call_.landing.is_cpu();
+}
+
+// Without the run of this rank, where that stays.
+std::vector<int64_t> ProcessCall::counts_that_travel(
+    std::vector<int64_t> counts) const {
+  if (call_.without_own) {
+    counts[static_cast<size_t>(group_->group_rank)] = 0;
   }
+  return counts;
+}
+
+// The partial values in rank order, which lie `stride` bytes apart. One that
+// stayed is where the result will be.
+std::vector<const void*> ProcessCall::partials(
+    const char* first, int64_t stride) const {
   std::vector<const void*> inputs;
   for (int64_t r = 0; r < group_->size(); ++r) {
-    inputs.push_back(first + r * stride);
+    if (holds_own(r)) {
+      inputs.push_back(input_of(call_.output));
+      continue;
+    }
+    inputs.push_back(first);
+    first += stride;
+  }
+  return inputs;
+}
+
+void ProcessCall::reduce(
+    const std::vector<const void*>& inputs, void* to, int64_t numel) const {
+  if (numel == 0) {
+    return;
   }
   reduce_on_host(
       inputs, {to}, numel, call_.sample().scalar_type(), call_.reduce_op);
@@ -218,7 +269,7 @@ void ProcessCall::reduce(
 
 void ProcessCall::finish_data() {
   if (stage_ == Stage::kData && gathered_.defined()) {
-    const auto* partials = static_cast<const char*>(input_of(gathered_));
+    const auto* first = static_cast<const char*>(input_of(gathered_));
     if (slices_follow()) {
       const auto runs = slices();
       const int64_t mine = runs[static_cast<size_t>(group_->group_rank)];
@@ -227,15 +278,15 @@ void ProcessCall::finish_data() {
                         static_cast<char*>(data_of(call_.output)), runs,
                         group_->group_rank)
                         .data;
-      reduce(partials, size, slice, mine);
+      reduce(partials(first, size), slice, mine);
       stage_ = Stage::kSlices;
       transfer_ = group_->channel->all_gather(
-          slice, data_of(call_.output), bytes(runs));
+          slice, size, data_of(call_.output), bytes(runs));
       end_turn();
       return;
     }
     reduce(
-        partials, size_of(call_.output), data_of(call_.output),
+        partials(first, size_of(call_.output)), data_of(call_.output),
         call_.output.numel());
   }
   finish();

@@ -48,9 +48,9 @@ class SelfMessages final : public Channel {
       : channel_(std::move(channel)), group_rank_(group_rank) {}
 
   TransferPtr all_gather(
-      const void* input, void* output,
+      const void* input, int64_t size, void* output,
       const std::vector<int64_t>& counts) override {
-    return channel_->all_gather(input, output, counts);
+    return channel_->all_gather(input, size, output, counts);
   }
   TransferPtr all_to_all(
       const void* input, const std::vector<int64_t>& sent, void* output,

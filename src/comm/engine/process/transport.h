@@ -39,9 +39,11 @@ using TransferPtr = std::unique_ptr<Transfer>;
 class Channel {
  public:
   virtual ~Channel() = default;
-  /// Concatenates the inputs of all ranks.
+  /// Concatenates the inputs of all ranks; of this rank as much as its count
+  /// says, all of its `size` bytes or none.
   virtual TransferPtr all_gather(
-      const void* input, void* output, const std::vector<int64_t>& counts) = 0;
+      const void* input, int64_t size, void* output,
+      const std::vector<int64_t>& counts) = 0;
   /// Sends run r to place r; receives in the order of places.
   virtual TransferPtr all_to_all(
       const void* input, const std::vector<int64_t>& sent, void* output,

@@ -49,9 +49,13 @@ void fill(const CollectiveCall& call, Span from, Span to) {
   zero_run(call.output, to.begin + shared, to.count - shared);
 }
 
-void gather(const CollectiveCall& call) {
+void gather(const CollectiveCall& call, int64_t group_rank) {
   int64_t begin = 0;
-  for (const int64_t count : call.output_counts) {
+  for (size_t r = 0; r < call.output_counts.size(); ++r) {
+    if (call.without_own && static_cast<int64_t>(r) == group_rank) {
+      continue;
+    }
+    const int64_t count = call.output_counts[r];
     fill(call, {0, call.input.numel()}, {begin, count});
     begin += count;
   }
@@ -92,20 +96,22 @@ at::Tensor power(at::Tensor x, int64_t n) {
   return result;
 }
 
-// Combines `size` copies of the run of the input at `begin`.
-void reduce(const CollectiveCall& call, int64_t begin, int64_t size) {
+// Combines `size` copies of the run of `input` at `begin`.
+void reduce(
+    const CollectiveCall& call, const at::Tensor& input, int64_t begin,
+    int64_t size) {
   const int64_t count = call.output.numel();
   const bool idempotent = call.reduce_op == ReduceOp::kAvg ||
                           call.reduce_op == ReduceOp::kMax ||
                           call.reduce_op == ReduceOp::kMin ||
-                          call.input.scalar_type() == at::kBool || size == 1;
+                          input.scalar_type() == at::kBool || size == 1;
   if (idempotent) {
-    if (!call.output.is_same(call.input)) {
-      copy_run(call.output, 0, call.input, begin, count);
+    if (!call.output.is_same(input)) {
+      copy_run(call.output, 0, input, begin, count);
     }
     return;
   }
-  const at::Tensor mine = as_signed(flat_run(call.input, begin, count));
+  const at::Tensor mine = as_signed(flat_run(input, begin, count));
   const at::Tensor wide = mine.to(accumulate_dtype(mine.scalar_type()));
   as_signed(call.output.view({-1}))
       .copy_(
@@ -126,13 +132,17 @@ void complete_alone(
     case CallKind::kAllGather:
     case CallKind::kGather:
     case CallKind::kSplit:
-      return gather(call);
+      return gather(call, group_rank);
     case CallKind::kAllToAll:
       return exchange(call);
     case CallKind::kAllReduce:
-      return reduce(call, 0, size);
+      return reduce(call, call.input, 0, size);
     case CallKind::kReduceScatter:
-      return reduce(call, before(call.input_counts, group_rank), size);
+      return call.without_own
+                 ? reduce(call, call.output, 0, size)
+                 : reduce(
+                       call, call.input, before(call.input_counts, group_rank),
+                       size);
     case CallKind::kScatter:
       return call.input.defined()
                  ? fill(

@@ -60,13 +60,13 @@ TEST(GlooWire, ATransferStartedBeforeTheOtherSideJoinedCompletes) {
   int64_t got = 0;
   const auto gone = first->send(&sent, 8, 1, 3);
   std::vector<int64_t> all(2);
-  const auto gathered = first->all_gather(&sent, all.data(), {8, 8});
+  const auto gathered = first->all_gather(&sent, 8, all.data(), {8, 8});
   EXPECT_FALSE(gathered->done());
   EXPECT_EQ(first->absent(), std::vector<int64_t>({1}));
   const auto second = make_gloo_channel(store, devices, 1, 2);
   const int64_t mine = 42;
   std::vector<int64_t> both(2);
-  const auto also = second->all_gather(&mine, both.data(), {8, 8});
+  const auto also = second->all_gather(&mine, 8, both.data(), {8, 8});
   const auto come = second->receive(&got, 8, 0, 3);
   EXPECT_TRUE(ends(*gathered) && ends(*also) && ends(*gone) && ends(*come));
   EXPECT_EQ(all, std::vector<int64_t>({41, 42}));
