@@ -10,6 +10,7 @@
 #include <c10/util/Exception.h>
 #include <tensor/call/op_call.h>
 #include <tensor/call/op_registry.h>
+#include <tensor/deferred/diagonals.h>
 #include <tensor/state/dispatch_keys.h>
 #include <tensor/state/thread_state.h>
 #include <tessera/comm/world.h>
@@ -223,7 +224,8 @@ bool is_draw(const RecordedCall& call) {
 bool is_overwrite(const RecordedCall& call) {
   // With a second tensor values may depend on the storage.
   return call.op && call.tensors.size() == 1 && call.tensors[0].is_written &&
-         call.tensors[0].covers_storage && (is_fill(call) || is_draw(call));
+         call.tensors[0].covers_storage &&
+         (is_fill(call) || is_draw(call) || is_eye(call));
 }
 
 at::Tensor replay(const VersionPtr& version, const Geometry& geometry) {

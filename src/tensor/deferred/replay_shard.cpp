@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <tensor/call/op_traits.h>
+#include <tensor/deferred/diagonals.h>
 #include <tensor/deferred/region.h>
 #include <tensor/deferred/replay.h>
 #include <tensor/deferred/write_region.h>
@@ -31,12 +32,6 @@ bool is_by_element(const RecordedCall& call) {
       "aten::clone", "aten::_to_copy"};
   return traits_of(*call.op).is_elementwise ||
          names.contains(call.op->operator_name().name);
-}
-
-bool is_triangle(const RecordedCall& call) {
-  const std::string& name = call.op->operator_name().name;
-  return (name == "aten::triu" || name == "aten::tril") &&
-         call.tensors[0].version != nullptr;
 }
 
 const RecordedResult* result_in(const RecordedCall& call, uint64_t storage) {
@@ -140,6 +135,9 @@ class ShardReplay {
         writes_anything(call)) {
       return from_unsharded(version, tensor);
     }
+    if (is_eye(call) && my_boxes(tensor).size() <= 1) {
+      return with_eye(make_empty(tensor), tensor);
+    }
     if (is_triangle(call) && my_boxes(tensor).size() <= 1) {
       return make_triangle(call, tensor);
     }
@@ -163,24 +161,21 @@ class ShardReplay {
         spec);
   }
 
-  // The diagonal runs through a box as many columns further to the right as the
-  // box begins further down than to the right.
   at::Tensor make_triangle(
       const RecordedCall& call, const Geometry& tensor) const {
     const at::Tensor t =
         value(call.tensors[0].version, *call.tensors[0].geometry);
-    const std::vector<Box> boxes = my_boxes(tensor);
-    if (boxes.empty()) {
-      return t;
-    }
-    const std::vector<int64_t>& offsets = boxes[0].offsets;
-    const int64_t diagonal = call.arguments[1].toInt() +
-                             offsets[offsets.size() - 2] - offsets.back();
+    const std::vector<Box> mine = my_boxes(tensor);
     const at::Tensor& local = meta_ready(t).local;
-    const bool is_upper = call.op->operator_name().name == "aten::triu";
-    return wrap(
-        is_upper ? local.triu(diagonal) : local.tril(diagonal),
-        spec_of_tensor(tensor));
+    const SpecPtr spec = spec_of_tensor(tensor);
+    return mine.empty() ? t : wrap(triangle_of_box(call, local, mine[0]), spec);
+  }
+
+  at::Tensor with_eye(const at::Tensor& t, const Geometry& tensor) const {
+    for (const Box& mine : my_boxes(tensor)) {
+      write_eye(meta_ready(t).local, mine);
+    }
+    return t;
   }
 
   static bool writes_anything(const RecordedCall& call) {
@@ -213,13 +208,14 @@ class ShardReplay {
         return {};
       }
     }
-    const bool is_known = is_fill(call) || is_copy(call) ||
-                          is_by_element(call) ||
-                          (is_draw(call) && call.tensors.size() == 1);
+    const Geometry& written = *write.written->geometry;
+    const bool is_known =
+        is_fill(call) || is_copy(call) || is_by_element(call) ||
+        (is_draw(call) && call.tensors.size() == 1) ||
+        (is_eye(call) && written == tensor && my_boxes(tensor).size() <= 1);
     if (!is_known) {
       return {};
     }
-    const Geometry& written = *write.written->geometry;
     const bool is_flat = call.tensors.size() == 1 &&
                          write.written->covers_storage &&
                          written.is_contiguous() && tensor.is_contiguous() &&
@@ -252,6 +248,10 @@ class ShardReplay {
   void run(
       const RecordedCall& call, const Write& write, const at::Tensor& t,
       const Geometry& tensor) const {
+    if (is_eye(call)) {
+      with_eye(t, tensor);
+      return;
+    }
     if (write.how == Write::How::kRegion) {
       const std::vector<Box> mine = my_boxes(tensor);
       if (!mine.empty()) {

@@ -157,6 +157,44 @@ TEST(DeferredMemory, OfAGptOf1GiBIsThatOfItsShards) {
        .layers = 12});
 }
 
+// Of each initialiser that needs no tensor whole: what a rank makes of it.
+TEST(DeferredMemory, OfInitialisersIsThatOfTheShard) {
+  if (testing::device() != at::kCPU) {
+    GTEST_SKIP() << "counts the memory of the CPU";
+  }
+  namespace init = torch::nn::init;
+  const std::vector<std::pair<const char*, void (*)(at::Tensor)>> all = {
+      {"uniform_", [](at::Tensor t) { init::uniform_(std::move(t)); }},
+      {"normal_", [](at::Tensor t) { init::normal_(std::move(t)); }},
+      {"constant_", [](at::Tensor t) { init::constant_(std::move(t), 2); }},
+      {"kaiming_normal_",
+       [](at::Tensor t) { init::kaiming_normal_(std::move(t)); }},
+      {"xavier_uniform_",
+       [](at::Tensor t) { init::xavier_uniform_(std::move(t)); }},
+      {"eye_", [](at::Tensor t) { init::eye_(std::move(t)); }},
+      {"slice", [](at::Tensor t) { t.zero_().narrow(0, 3, 90).fill_(1); }},
+  };
+  constexpr int64_t kSize = 512;
+  const testing::WithCounts counts;
+  run_ranks(4, [&] {
+    const auto mesh = mesh_of({4});
+    for (const auto& [name, fill] : all) {
+      CountingAllocator::Count& count = CountingAllocator::of_rank();
+      const int64_t before = count.live;
+      count.peak = before;
+      const at::Tensor t = [&, fill = fill] {
+        const DeferredInit later;
+        const at::Tensor made = torch::empty({kSize, kSize}, torch::kFloat);
+        fill(made);
+        return made;
+      }();
+      make_dtensor_(t, mesh, {Shard(0)});
+      EXPECT_LE(count.peak - before, kSize * kSize + kSlack) << name;
+      EXPECT_GE(count.peak - before, kSize * kSize) << name;
+    }
+  });
+}
+
 TEST(DeferredMemory, HoldsOneTensorWholeForOrthogonal) {
   if (testing::device() != at::kCPU) {
     GTEST_SKIP() << "counts the memory of the CPU";

@@ -124,6 +124,16 @@ inline std::vector<ModuleCase> initialisers_by_element() {
             m.add("a", init::dirac_(made({5, 4, 3})));
             m.add("b", init::dirac_(made({4, 6, 3, 3})));
           }),
+      own("eye_",
+          [](auto& m) {
+            m.add("a", init::eye_(made({6, 8})));
+            m.add("b", init::eye_(made({9, 4}).normal_()).mul_(3));
+            m.add("c", torch::eye(7));
+            m.add("d", torch::eye(3, 11, torch::kDouble));
+            const at::Tensor e = made({9, 7}).normal_();
+            init::eye_(e.narrow(0, 2, 5));
+            m.add("e", e);
+          }),
       own("truncated normal",
           [](auto& m) {
             const at::Tensor a = made({7, 6});
@@ -220,10 +230,6 @@ inline std::vector<ModuleCase> initialisers_of_whole() {
       own("sparse_",
           [](auto& m) {
             m.add("a", init::sparse_(made({9, 4}), 0.4));
-          }),
-      own("eye_",
-          [](auto& m) {
-            m.add("a", init::eye_(made({6, 8})));
           }),
       own("normalised",
           [](auto& m) {
