@@ -87,13 +87,12 @@ Result measure(const Options& options) {
       "redistribute", static_cast<uint64_t>(options.rounds), false, "rounds");
   for (int round = 0; round < options.rounds; ++round) {
     add_round(result, bench_redistribute(options.bench));
-    if (!peer) {
-      continue;
-    }
-    peer->send("round");
-    const auto seconds = ordered_json::parse(peer->receive());
-    for (Row& row : result.rows) {
-      row.pytorch_seconds.push_back(seconds[row.name].get<double>());
+    if (peer) {
+      peer->send("round");
+      const auto seconds = ordered_json::parse(peer->receive());
+      for (Row& row : result.rows) {
+        row.pytorch_seconds.push_back(seconds[row.name].get<double>());
+      }
     }
     progress.advance();
   }

@@ -48,7 +48,7 @@ class BenchTest(unittest.TestCase):
     def test_rounds_are_a_bar_on_a_terminal_and_lines_elsewhere(self):
         command = ("bench", "redistribute", "--ranks", "2", "--mib", "1", "--rounds", "3",
                    "--repeats", "1", "--python", "/nonexistent")
-        shown = on_terminal([TESSERA, *command])
+        shown = on_terminal([TESSERA, *command], errors=True).replace("\r\n", "\n")
         self.assertIn("\rredistribute   0 %  0 of 3 rounds, 0 s", shown)
         self.assertIn("S0->R", shown.rpartition("\r")[2])  # what is left when it ends
         done = call([TESSERA, *command], environment(TESSERA_PROGRESS_SECONDS="0"))

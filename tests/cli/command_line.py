@@ -35,11 +35,13 @@ def tessera(*args, locale="C.UTF-8", **more):
     return call([TESSERA, *args], environment(locale), **more)
 
 
-def on_terminal(command, **variables):
-    """Returns what a command that must end well shows on a terminal."""
+def on_terminal(command, errors=False, **variables):
+    """Returns what a command that must end well shows on a terminal; with `errors` its
+    standard error too."""
     main, side = pty.openpty()
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=side,
+        stderr=side if errors else None,
         env=environment(TERM="xterm-256color", **variables))
     os.close(side)
     output = b""

@@ -11,9 +11,9 @@ seconds.
 import argparse
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 
@@ -34,8 +34,7 @@ def run(*command, **options):
 def unpacked_sdist(work):
     run(ROOT / "scripts/wheel.py", "--sdist", "--output", work)
     path = next(work.glob("tessera-*.tar.gz"))
-    with tarfile.open(path) as archive:
-        archive.extractall(work, filter="data")
+    shutil.unpack_archive(path, work)
     tree = work / path.name.removesuffix(".tar.gz")
     names = {p.name for p in tree.iterdir()}
     assert {"CMakeLists.txt", "src", "include", "python", "PKG-INFO"} <= names, names
