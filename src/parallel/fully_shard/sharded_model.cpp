@@ -299,31 +299,10 @@ void ShardedModel::before_write(size_t group, size_t member) {
   }
 }
 
-<<<<<<< HEAD
-void ShardedModel::unshard(const std::string& path) {
-=======
-bool ShardedModel::is_orphaned() const {
-  return std::all_of(
-      groups_.begin(), groups_.end(), [](const MemberGroup& group) {
-        return std::all_of(
-            group.members().begin(), group.members().end(),
-            [](const GroupMember& member) { return member.leaf.expired(); });
-      });
-}
-
-void ShardedModel::forget_parameters() {
-  for (MemberGroup& group : groups_) {
-    for (GroupMember& member : group.members()) {
-      member.leaf.reset();
-    }
-  }
-}
-
 std::vector<size_t> ShardedModel::groups_at(
     const char* call, const std::string& path) const {
   std::vector<size_t> found;
   std::string all;
->>>>>>> 0619313d0828fb7a8b2dc1df3f13d49154c3aa39
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (is_within(groups_[g].path(), path)) {
       found.push_back(g);
