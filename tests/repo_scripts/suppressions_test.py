@@ -19,7 +19,8 @@ LINE = re.compile(rf"({'|'.join(KINDS)}):lib({'|'.join(LIBRARIES)})"
                   r"([-.][\w.]*)?(\.so[\d.]*)?\*?")
 # Functions of LibTorch's that are known by name: narrower than its whole library, whose
 # frames are also below every kernel of ours.
-FUNCTION = re.compile(r"(race|race_top):(dnnl::|gloo::|torch::autograd::|c10::ivalue::)[\w:~]+")
+FUNCTION = re.compile(r"(race|race_top):(std::_Sp_counted_ptr_inplace<)?"
+                      r"(dnnl::|gloo::|torch::autograd::|c10::ivalue::|c10d::)[\w:~]+")
 SWITCHED_OFF = re.compile(
     r"no_sanitize|__(lsan|asan|tsan|ubsan)_\w*(suppress|ignore|disable|default_options)")
 
@@ -47,13 +48,15 @@ class SuppressionsTest(unittest.TestCase):
         text = ("# OpenMPI keeps what it allocates.\n\nleak:libmpi.so\n"
                 "leak:libopen-pal.so.40\ncalled_from_lib:libgomp.so.1\n"
                 "leak:libpython3.11.so.1.0\nrace:dnnl::impl::utils::rw_mutex_t\n"
-                "race_top:torch::autograd::GraphTask::~GraphTask\n")
+                "race_top:torch::autograd::GraphTask::~GraphTask\n"
+                "race:std::_Sp_counted_ptr_inplace<torch::autograd::GraphTask\n")
         self.assertEqual(wrong_lines(text), [])
 
     def test_ours_and_anything_are_refused(self):
         for line in ("leak:libtessera_comm.so", "race:tessera::", "race:*", "leak:lib",
                      "race:libtorch*tessera", "leak:run_ranks", "race:std::",
-                     "race:torch::autograd::*", "race:at::native::"):
+                     "race:torch::autograd::*", "race:at::native::",
+                     "race:std::_Sp_counted_ptr_inplace<tessera::detail::Message"):
             self.assertEqual(wrong_lines(line), [line])
 
 

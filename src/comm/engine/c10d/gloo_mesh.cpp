@@ -135,7 +135,13 @@ class GlooMesh final : public Channel,
     if (thread_.joinable()) {
       connected ? thread_.join() : thread_.detach();
     }
-    for (const auto& message : std::exchange(messages_, {})) {
+    std::vector<std::shared_ptr<Message>> messages;
+    {
+      // A thread that is left to itself may fail them just now.
+      const Lock lock(mutex_);
+      messages.swap(messages_);
+    }
+    for (const auto& message : messages) {
       message->end();
     }
     group_.reset();

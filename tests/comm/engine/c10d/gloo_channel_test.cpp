@@ -100,10 +100,10 @@ TEST(GlooWire, MessagesNeedTheirTwoPlacesOnly) {
 
 TEST(GlooWire, ClosingEndsWhatTheOtherSideNeverAnswers) {
   Pair pair;
-  std::vector<char> data(1 << 20);
+  std::vector<char> data(1 << 20), received(8);
   const auto sent = pair.wires[0]->broadcast(data.data(), 8, 0);
-  ASSERT_TRUE(ends(*pair.wires[1]->broadcast(data.data(), 8, 0)));
-  const auto joined = pair.wires[1]->receive(data.data(), 8, 0, 9);
+  ASSERT_TRUE(ends(*pair.wires[1]->broadcast(received.data(), 8, 0)));
+  const auto joined = pair.wires[1]->receive(received.data(), 8, 0, 9);
   std::vector<TransferPtr> open;
   open.push_back(pair.wires[0]->broadcast(data.data(), 1 << 20, 1));
   open.push_back(pair.wires[0]->receive(data.data(), 8, 1, 1));
@@ -119,10 +119,10 @@ TEST(GlooWire, ClosingEndsWhatTheOtherSideNeverAnswers) {
 
 TEST(GlooWire, ClosingOneSideEndsTheOthersWait) {
   Pair pair;
-  std::vector<char> data(8);
+  std::vector<char> data(8), received(8);
   const auto sent = pair.wires[0]->broadcast(data.data(), 8, 0);
-  ASSERT_TRUE(ends(*pair.wires[1]->broadcast(data.data(), 8, 0)));
-  const auto waits = pair.wires[1]->broadcast(data.data(), 8, 0);
+  ASSERT_TRUE(ends(*pair.wires[1]->broadcast(received.data(), 8, 0)));
+  const auto waits = pair.wires[1]->broadcast(received.data(), 8, 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const auto start = Clock::now();
   pair.wires[0]->close();
