@@ -57,6 +57,39 @@ def on_mesh(body, shape, names):
         tessera.init_device_mesh("cpu", shape, list(names))), deadline=60)
 
 
+@pytest.mark.parametrize("keep", ["shards", "unreduced", "unreduced_and_weights"])
+@pytest.mark.parametrize("shape, copies", [((2,), ""), ((2, 2), "rep")])
+def test_groups_that_only_earlier_passes_reached_are_reduced_too(shape, copies, keep):
+    def passes(net, x, handle=None):
+        def some(blocks):
+            h = x
+            for block in blocks:
+                h = block(h)
+            net.head(h).square().mean().backward()
+        if handle is None:
+            some(net.blocks)
+        else:
+            with handle.accumulate(keep):
+                some(net.blocks)
+        some([net.blocks[1]])
+
+    plain = copy.deepcopy(NET)
+    passes(plain, X)
+
+    def body(mesh):
+        net = copy.deepcopy(NET)
+        handle = tessera.fully_shard(net, mesh, groups=["blocks.*"], mesh_dim="dp",
+                                     replicate_dim=copies)
+        passes(net, tessera.distribute_tensor(X, mesh, " ".join(["S(0)"] * len(shape))), handle)
+        for mine, wanted in zip(net.parameters(), plain.parameters()):
+            torch.testing.assert_close(
+                tessera.full_tensor(mine.grad), wanted.grad, rtol=1e-12, atol=1e-12)
+        assert not any(group.is_accumulating for group in handle.report().groups)
+        return True
+
+    assert all(on_mesh(body, shape, ("rep", "dp")[-len(shape):]))
+
+
 @pytest.mark.parametrize("there", [0, 2])
 def test_one_rank_gets_the_whole_model(there):
     wanted = {name: tensor.clone() for name, tensor in NET.state_dict().items()}

@@ -91,6 +91,11 @@ inline void expect_equal_gradients(
   }
 }
 
+/// Tells whether ranks gather through buffers.
+inline bool packs() {
+  return init().engine() != "threads" || std::getenv("TESSERA_PACK") != nullptr;
+}
+
 struct Counts {
   int64_t gathers = 0;
   int64_t gather_bytes = 0;

@@ -16,11 +16,6 @@ using testing::WithCounts;
 constexpr int64_t kBlockF64 = (16 * 64 + 64 + 64 * 16 + 16) * 8;
 constexpr int64_t kRootF64 = (50 * 16 + 16 * 50 + 50) * 8;
 
-// Whether ranks gather through buffers.
-bool packs() {
-  return init().engine() != "threads" || std::getenv("TESSERA_PACK") != nullptr;
-}
-
 TEST(FullyShardMemory, NothingGatheredOutlivesAStep) {
   const WithCounts counts;
   run_ranks(2, [&] {
@@ -83,7 +78,8 @@ TEST(FullyShardMemory, PeakIsTheRootAndTwoGroups) {
       for (int step = 0; step < 3; ++step) {
         net_loss_on(net, mesh).backward();
       }
-      const int64_t arriving = packs() && prefetch == 0 ? kBlockF64 / 2 : 0;
+      const int64_t arriving =
+          testing::packs() && prefetch == 0 ? kBlockF64 / 2 : 0;
       EXPECT_EQ(
           sharded.report().peak_gathered_bytes,
           kRootF64 + (1 + prefetch) * kBlockF64 + arriving);
@@ -144,7 +140,8 @@ TEST(FullyShardMemory, PeaksAreThoseOfTheFormulas) {
       BlockNet net(at::kFloat, kWide);
       const auto sharded = fully_shard(net, mesh, {.groups = {"blocks.*"}});
       const Beyond beyond = beyond_shards(mesh, net, n);
-      const int64_t arriving = packs() ? kWideBlock - kWideBlock / n : 0;
+      const int64_t arriving =
+          testing::packs() ? kWideBlock - kWideBlock / n : 0;
       const int64_t forward = kWideRoot + 2 * kWideBlock + arriving;
       const int64_t backward =
           kWideRoot + 2 * kWideBlock + 3 * kWideBlock + arriving;
@@ -170,8 +167,8 @@ TEST(FullyShardMemory, TheReportCountsWhatArrivesInABuffer) {
         net, mesh,
         {.groups = {"blocks.*"}, .reshard_after_forward = true, .prefetch = 0});
     net_loss_on(net, mesh).backward();
-    const int64_t arriving = packs() ? kBlockF64 / 2 : 0;
-    const int64_t both = packs() ? (kRootF64 + 8) / 2 : 0;
+    const int64_t arriving = testing::packs() ? kBlockF64 / 2 : 0;
+    const int64_t both = testing::packs() ? (kRootF64 + 8) / 2 : 0;
     EXPECT_GE(
         sharded.report().peak_gathered_bytes, kRootF64 + kBlockF64 + arriving);
     EXPECT_LE(
