@@ -47,7 +47,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6, libstdc++6")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "openmpi-bin")
-set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "${PROJECT_DESCRIPTION}
- Headers, library, CMake package, pkg-config file and the tessera command.
- Built with LibTorch ${Torch_VERSION} in ${torch_prefix}")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
+  "Headers, library, CMake package, pkg-config file and the tessera command.
+Built with LibTorch ${Torch_VERSION} in ${torch_prefix}")
 include(CPack)

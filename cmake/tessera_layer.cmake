@@ -26,8 +26,12 @@ endif()
 # What every shared library of ours is: named by version, whole, installed.
 function(tessera_shared_library target)
   set_property(GLOBAL APPEND PROPERTY TESSERA_SHARED_LIBRARIES ${target})
-  set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION}
-    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  set(series ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  set(version ${PROJECT_VERSION})
+  if(SKBUILD)  # a wheel has no links: a second name would be a second copy
+    set(version ${series})
+  endif()
+  set_target_properties(${target} PROPERTIES VERSION ${version} SOVERSION ${series})
   target_link_options(${target} PRIVATE ${TESSERA_NO_UNDEFINED}
     ${TESSERA_DIRECT_CALLS})
   install(TARGETS ${target} EXPORT TesseraTargets
