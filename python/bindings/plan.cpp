@@ -228,21 +228,25 @@ How fast ranks talk along a mesh dim: seconds per message, bytes per second.
       .def_readonly("bandwidth", &Link::bandwidth);
   py::class_<MachineModel>(module, "MachineModel", R"doc(
 The machine that plans are priced for: a link, those of mesh dims 0, 1, ... as far as they
-differ, and the bytes per second that a rank writes in its own memory.
+differ, the bytes per second that a rank writes in its own memory, and the bytes that a rank
+may hold of what one call moves.
 
 >>> tessera.MachineModel(links=[tessera.Link(bandwidth=1e9)]).links[0].bandwidth
 1000000000.0)doc")
       .def(
           py::init([](const Link& link, std::vector<Link> links,
-                      double copy_bandwidth) {
-            return MachineModel{link, std::move(links), copy_bandwidth};
+                      double copy_bandwidth, int64_t memory_limit) {
+            return MachineModel{
+                link, std::move(links), copy_bandwidth, memory_limit};
           }),
           py::kw_only(), py::arg("link") = Link(),
           py::arg("links") = std::vector<Link>(),
-          py::arg("copy_bandwidth") = MachineModel().copy_bandwidth)
+          py::arg("copy_bandwidth") = MachineModel().copy_bandwidth,
+          py::arg("memory_limit") = MachineModel().memory_limit)
       .def_readonly("link", &MachineModel::link)
       .def_readonly("links", &MachineModel::links)
       .def_readonly("copy_bandwidth", &MachineModel::copy_bandwidth)
+      .def_readonly("memory_limit", &MachineModel::memory_limit)
       .def("of", &MachineModel::of, py::arg("mesh_dim"))
       .def("over", &MachineModel::over, py::arg("mesh_dims"));
   module.def("machine_model", &machine_model, R"doc(

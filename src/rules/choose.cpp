@@ -28,6 +28,7 @@ struct Candidate {
   Placement shard = Shard(0);  // its kind: plain, strided, ragged, ordered
   int64_t size = 0;            // global size of the dims that are sharded
   double cost = kImpossible;
+  int64_t bytes = 0;  // beyond a limit, of all operands; not asked without one
 };
 
 Placement placed(const Cell& cell, int64_t dim, const Placement& shard) {
@@ -60,8 +61,12 @@ class Chooser {
  public:
   Chooser(
       const Rule& rule, const RuleCall& call, const MeshShape& mesh,
-      const MoveCost& cost)
-      : rule_(rule), call_(call), mesh_(mesh), cost_(cost) {
+      const MoveCost& cost, int64_t memory_limit)
+      : rule_(rule),
+        call_(call),
+        mesh_(mesh),
+        cost_(cost),
+        memory_limit_(memory_limit) {
     add_rows(rule, call, rows_);
     outputs_ = call.output_count();
     check_rows();
@@ -226,10 +231,40 @@ class Chooser {
   }
 
   void try_shard(Candidate candidate, int64_t m, Candidate& best) const {
+    if (memory_limit_ != kNoMemoryLimit) {
+      candidate.bytes =
+          std::max<int64_t>(bytes_with(candidate, m) - memory_limit_, 0);
+      if (best.row != nullptr && candidate.bytes != best.bytes) {
+        if (candidate.bytes < best.bytes) {
+          candidate.cost = cost_of(candidate, m, kImpossible);
+          best = candidate.cost < kImpossible ? candidate : best;
+        }
+        return;
+      }
+    }
     candidate.cost = cost_of(candidate, m, best.cost);
     if (candidate.cost < best.cost) {
       best = candidate;
     }
+  }
+
+  // The bytes of all operands where mesh dim `m` takes a candidate and those
+  // after it move nothing.
+  int64_t bytes_with(const Candidate& candidate, int64_t m) const {
+    std::vector<Placements> to = choice_.operands;
+    for (size_t i = 0; i < to.size(); ++i) {
+      const Operand& operand = call_.operand(i);
+      if (!operand.defined) {
+        continue;
+      }
+      const Cell& cell = candidate.row->operands[i];
+      to[i].push_back(
+          placed(cell, operand_dim(cell, operand), candidate.shard));
+      for (int64_t later = m + 1; later < mesh_.ndim(); ++later) {
+        to[i].push_back(now(i, later));
+      }
+    }
+    return operand_bytes(call_, mesh_, to);
   }
 
   // Stops adding once the best price is passed.
@@ -350,6 +385,7 @@ class Chooser {
   const RuleCall& call_;
   const MeshShape& mesh_;
   const MoveCost& cost_;
+  int64_t memory_limit_;
   Rows rows_;
   size_t outputs_ = 0;
   // By operand and dim: the lengths of shards by the mesh dims before this one.
@@ -358,12 +394,48 @@ class Chooser {
   RuleChoice choice_;
 };
 
+// The largest shard, each cut taken for the largest of even chunks.
+int64_t bytes_of_shard(
+    const Operand& operand, const MeshShape& mesh, const Placements& on) {
+  std::vector<int64_t> shape = operand.shape.vec();
+  for (size_t m = 0; m < on.size(); ++m) {
+    if (on[m].is_shard()) {
+      const int64_t parts = mesh.size(static_cast<int64_t>(m));
+      int64_t& size = shape[static_cast<size_t>(on[m].dim())];
+      size = (size + parts - 1) / parts;
+    }
+  }
+  return c10::multiply_integers(shape) *
+         static_cast<int64_t>(c10::elementSize(operand.dtype));
+}
+
 }  // namespace
+
+int64_t operand_bytes(
+    const RuleCall& call, const MeshShape& mesh,
+    const std::vector<Placements>& to) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < to.size(); ++i) {
+    const Operand& operand = call.operand(i);
+    if (operand.defined) {
+      bytes += bytes_of_shard(operand, mesh, *operand.placements);
+      bytes += to[i] == *operand.placements
+                   ? 0
+                   : bytes_of_shard(operand, mesh, to[i]);
+    }
+  }
+  return bytes;
+}
 
 RuleChoice choose_rows(
     const Rule& rule, const RuleCall& call, const MeshShape& mesh,
-    const MoveCost& cost) {
-  return Chooser(rule, call, mesh, cost).take();
+    const MoveCost& cost, int64_t memory_limit) {
+  RuleChoice cheapest = Chooser(rule, call, mesh, cost, kNoMemoryLimit).take();
+  if (memory_limit == kNoMemoryLimit ||
+      operand_bytes(call, mesh, cheapest.operands) <= memory_limit) {
+    return cheapest;
+  }
+  return Chooser(rule, call, mesh, cost, memory_limit).take();
 }
 
 }  // namespace tessera::detail::inline rules_layer

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include <rules/rule_entry.h>
@@ -23,6 +24,8 @@ namespace tessera::detail::inline rules_layer {
 using MoveCost = std::function<double(
     const Operand& operand, const Placement& from, const Placement& to,
     int64_t mesh_dim)>;
+
+inline constexpr int64_t kNoMemoryLimit = std::numeric_limits<int64_t>::max();
 
 /// The rows that were chosen, and what follows from them.
 struct RuleChoice {
@@ -39,13 +42,23 @@ struct RuleChoice {
   std::vector<Row> rows;
 };
 
+/// Returns the bytes that the rank with the largest shards holds of operands
+/// that a call brings to placements `to`: what is there, and what a move makes.
+/// Example: f32[8, 4] on mesh(2): 64 for S(0) -> S(0), 192 for S(0) -> R.
+int64_t operand_bytes(
+    const RuleCall& call, const MeshShape& mesh,
+    const std::vector<Placements>& to);
+
 /// Chooses the row of least cost for every mesh dim; of equal ones the first.
+/// Where the operands then take more than `memory_limit` bytes, it chooses
+/// again: for each mesh dim the cheapest row of those that keep to the limit,
+/// if later mesh dims move nothing, or the one that takes least.
 /// Precondition: every defined operand has placements on `mesh`, and the rule
 /// has a row that fits any call (all Replicate), as every rule has. Effect:
 /// none; it calls `cost` with operands of `call`. Every rank that calls it with
 /// equal arguments gets the same choice.
 RuleChoice choose_rows(
     const Rule& rule, const RuleCall& call, const MeshShape& mesh,
-    const MoveCost& cost);
+    const MoveCost& cost, int64_t memory_limit = kNoMemoryLimit);
 
 }  // namespace tessera::detail::inline rules_layer

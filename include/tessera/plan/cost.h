@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -29,6 +30,11 @@ struct TESSERA_API MachineModel {
   std::vector<Link> links = {};
   /// Bytes per second that a rank writes in its own memory.
   double copy_bandwidth = 20e9;
+  /// Bytes that a rank may hold of what one redistribution moves, or of the
+  /// operands of one call: what needs more loses against what does not,
+  /// whatever it costs. Where nothing fits, a redistribution is planned without
+  /// a limit and a call takes what needs least.
+  int64_t memory_limit = std::numeric_limits<int64_t>::max();
 
   /// Returns the link of one mesh dim.
   const Link& of(int64_t mesh_dim) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ostream>
+#include <utility>
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
@@ -46,6 +47,9 @@ void check_arguments(
       model.copy_bandwidth > 0, call,
       ": the copy bandwidth must be above 0; got ", model.copy_bandwidth,
       " bytes/s");
+  TORCH_CHECK_VALUE(
+      model.memory_limit > 0, call, ": the memory limit must be above 0; got ",
+      model.memory_limit, " bytes");
 }
 
 // Tells whether every coordinate has the same rank; names may differ.
@@ -169,6 +173,10 @@ std::vector<Step> steps_between_meshes(
   if (!source.has_partial()) {
     return best;
   }
+  const auto exceeds = [&](const Memory& memory) {
+    return memory.peak > pricing.model.memory_limit / pricing.element_size;
+  };
+  bool best_exceeds = exceeds(Memory(source, target, best));
   Placements choices{Replicate()};
   for (size_t d = 0; d < source.shape().size(); ++d) {
     choices.push_back(Shard(static_cast<int64_t>(d)));
@@ -178,8 +186,11 @@ std::vector<Step> steps_between_meshes(
     auto steps = exchanged_after(
         steps_on_mesh(source, reduced, pricing), source, target, pricing);
     const Memory memory(source, target, steps);
-    if (total_cost(steps) < total_cost(best) && memory.peak <= memory.limit) {
+    if (memory.peak <= memory.limit &&
+        std::pair(exceeds(memory), total_cost(steps)) <
+            std::pair(best_exceeds, total_cost(best))) {
       best = std::move(steps);
+      best_exceeds = exceeds(memory);
     }
   }
   return best;

@@ -1,6 +1,8 @@
 #include "plan/search/search.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <queue>
 #include <tuple>
 #include <unordered_map>
@@ -48,9 +50,13 @@ int64_t exchange_volume(
 
 class Search {
  public:
-  Search(const Layout& source, const Layout& target, const Pricing& pricing)
+  // `limit`: how many elements a rank may hold.
+  Search(
+      const Layout& source, const Layout& target, const Pricing& pricing,
+      int64_t limit)
       : states_(source, target),
         pricing_(pricing),
+        limit_(limit),
         mesh_(target.mesh()),
         sizes_(mesh_.sizes()),
         ranks_(mesh_.size()),
@@ -60,7 +66,8 @@ class Search {
     target_.numel = target_numel_;
   }
 
-  std::vector<Step> run() {
+  // Returns nothing where no plan keeps to the limit.
+  std::optional<std::vector<Step>> run() {
     Node& start = nodes_[states_.source()];
     start.numel = source_numel_;
     start.reached = true;
@@ -78,7 +85,7 @@ class Search {
       }
       expand(s, node);
     }
-    return steps();
+    return target_.reached ? std::optional(steps()) : std::nullopt;
   }
 
  private:
@@ -170,10 +177,15 @@ class Search {
   }
 
   // The caller keeps the source; what a step reads and writes beside it may not
-  // exceed the target and the largest message.
+  // exceed the target and the largest message, nor the limit.
   bool fits(State s, StepKind kind, int64_t before, int64_t after) const {
-    return s == states_.source() || kind == StepKind::kAllReduce ||
-           kind == StepKind::kToPartial ||
+    const bool is_in_place = s == states_.source() ||
+                             kind == StepKind::kAllReduce ||
+                             kind == StepKind::kToPartial;
+    if (limit_ - source_numel_ - (is_in_place ? 0 : before) < after) {
+      return false;
+    }
+    return is_in_place ||
            before + after <=
                target_numel_ + std::max({source_numel_, before, after});
   }
@@ -219,8 +231,6 @@ class Search {
   }
 
   std::vector<Step> steps() {
-    // Reducing, exchanging and to_partial lead from any source to any target.
-    TORCH_INTERNAL_ASSERT(target_.reached);
     std::vector<Step> result;
     for (State s = states_.target(); s != states_.source();) {
       const Node& node = nodes_[s];
@@ -243,6 +253,7 @@ class Search {
 
   States states_;
   const Pricing& pricing_;
+  int64_t limit_;
   const MeshShape& mesh_;
   std::vector<int64_t> sizes_;
   int64_t ranks_;
@@ -296,7 +307,18 @@ int64_t largest_shard(const Layout& layout) {
 
 std::vector<Step> search_steps(
     const Layout& source, const Layout& target, const Pricing& pricing) {
-  return Search(source, target, pricing).run();
+  constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+  const int64_t limit = pricing.model.memory_limit;
+  auto steps = Search(
+                   source, target, pricing,
+                   limit == kNoLimit ? limit : limit / pricing.element_size)
+                   .run();
+  if (!steps && limit != kNoLimit) {
+    steps = Search(source, target, pricing, kNoLimit).run();
+  }
+  // Reducing, exchanging and to_partial lead from any source to any target.
+  TORCH_INTERNAL_ASSERT(steps);
+  return *std::move(steps);
 }
 
 Step exchange_step(

@@ -14,9 +14,10 @@ struct Pricing {
   int64_t element_size;
 };
 
-/// Returns the cheapest steps between two layouts on one mesh; of equally cheap
-/// ones those with fewer steps, then fewer bytes, then the first found in the
-/// order of moves.
+/// Returns the cheapest steps between two layouts on one mesh, of those within
+/// the memory limit of the model if there are any; of equally cheap ones those
+/// with fewer steps, then fewer bytes, then the first found in the order of
+/// moves.
 std::vector<Step> search_steps(
     const Layout& source, const Layout& target, const Pricing& pricing);
 

@@ -252,6 +252,13 @@ ViewLayout unbind_view(
     const RuleCall& call, const MeshShape& mesh, const Coordinate*) {
   ViewMaker view(call, mesh);
   const int64_t dim = worked_dim(view, "dim");
+  int64_t stay = 0;
+  while (stay < view.size(dim) && add_selected(view, dim, stay)) {
+    ++stay;
+  }
+  if (stay > 0) {
+    return view.take();  // what one index can, all can
+  }
   view.drop_shards(dim);
   for (int64_t i = 0; i < view.size(dim); ++i) {
     add_picked(view, without(all_dims(view), dim), i * view.stride(dim));

@@ -149,8 +149,9 @@ class Decider {
   void by_rows(const Rule& rule) {
     const RuleOperands rule_operands(call_, traits_, mesh_);
     const RuleCall call = rule_operands.call();
-    const RuleChoice choice =
-        choose_rows(rule, call, mesh_shape(), move_cost(mesh_));
+    const RuleChoice choice = choose_rows(
+        rule, call, mesh_shape(), move_cost(mesh_),
+        machine_model().memory_limit);
     decision_->strategy = Strategy::kByRule;
     decision_->reason = text_of(rule, choice.rows);
     decision_->strides = rule.strides;
@@ -183,8 +184,9 @@ class Decider {
       const std::vector<Operand> operands =
           rule_operands.element(element, numbers);
       const RuleCall call = rule_operands.call(operands);
-      const RuleChoice choice =
-          choose_rows(own, call, mesh_shape(), move_cost(mesh_));
+      const RuleChoice choice = choose_rows(
+          own, call, mesh_shape(), move_cost(mesh_),
+          machine_model().memory_limit);
       if (element == 0) {
         decision_->reason = text_of(rule, choice.rows) + ", per element";
       }

@@ -29,6 +29,11 @@ void add_adaptive_pooling_decompositions(OpRegistry& ops);
 void add_resampling_decompositions(OpRegistry& ops);
 void add_group_norm_decompositions(OpRegistry& ops);
 void add_trace_decompositions(OpRegistry& ops);
+void add_column_decompositions(OpRegistry& ops);
+void add_circular_decompositions(OpRegistry& ops);
+void add_recurrent_decompositions(OpRegistry& ops);
+void add_histogram_decompositions(OpRegistry& ops);
+void add_selection_decompositions(OpRegistry& ops);
 
 void add_decompositions(OpRegistry& ops) {
   add_softmax_decompositions(ops);
@@ -55,6 +60,11 @@ void add_decompositions(OpRegistry& ops) {
   add_resampling_decompositions(ops);
   add_group_norm_decompositions(ops);
   add_trace_decompositions(ops);
+  add_column_decompositions(ops);
+  add_circular_decompositions(ops);
+  add_recurrent_decompositions(ops);
+  add_histogram_decompositions(ops);
+  add_selection_decompositions(ops);
 }
 
 bool shards_named_dim(const RuleCall& call) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include <c10/util/accumulate.h>
+
 namespace tessera::detail::inline tensor_layer {
 
 namespace {
@@ -101,13 +103,29 @@ Halo WindowedCall::halo(const DecomposedCall& decomposed) const {
 }
 
 Communicator WindowedCall::group(const DecomposedCall& decomposed) const {
-  return decomposed.mesh().communicator_over(over_);
+  return decomposed.mesh().communicator_over(
+      over_.empty() ? MeshDims{0} : over_);  // none exchanges: any will do
 }
 
 bool shards_windows(const Placements& placements, int64_t first_dim) {
   return std::any_of(
       placements.begin(), placements.end(),
       [&](const Placement& p) { return p.is_shard() && p.dim() >= first_dim; });
+}
+
+// Of even shards the last rank's are the smallest; rules make others even.
+bool wants_windowed_call(
+    const Operand& operand, int64_t first_dim, const MeshShape& mesh) {
+  if (shards_windows(*operand.placements, first_dim)) {
+    return true;
+  }
+  std::vector<int64_t> last;
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    last.push_back(mesh.size(m) - 1);
+  }
+  const Layout layout(
+      operand.shape.vec(), mesh, without_partials(*operand.placements));
+  return c10::multiply_integers(layout.local_shape(last)) == 0;
 }
 
 }  // namespace tessera::detail::inline tensor_layer

@@ -72,5 +72,11 @@ class WindowedCall {
 
 /// Tells whether placements shard a dim from `first_dim` on.
 bool shards_windows(const Placements& placements, int64_t first_dim);
+/// Tells whether no rule serves windows over the dims of an operand from
+/// `first_dim` on: these are sharded, or a rank holds nothing, which kernels of
+/// windows refuse. Then a windowed call runs, of which such a rank makes
+/// nothing.
+bool wants_windowed_call(
+    const Operand& operand, int64_t first_dim, const MeshShape& mesh);
 
 }  // namespace tessera::detail::inline tensor_layer

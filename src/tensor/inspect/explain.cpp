@@ -14,6 +14,7 @@
 #include <tensor/inspect/dry_run.h>
 #include <tensor/state/replicated.h>
 #include <tessera/layout/notation.h>
+#include <tessera/tensor/machine_model.h>
 
 namespace tessera {
 
@@ -30,6 +31,13 @@ struct Total {
   /// Bytes that a rank holds at most of what one call moves.
   int64_t peak = 0;
 };
+
+std::string with_limit(int64_t peak) {
+  std::string text = std::to_string(peak) + " bytes";
+  const int64_t limit = machine_model().memory_limit;
+  return peak <= limit ? text
+                       : text + ", over the limit of " + std::to_string(limit);
+}
 
 void print_steps(
     std::ostream& out, const RedistributePlan& plan, int64_t rank,
@@ -58,7 +66,7 @@ std::string explain_plan(
   print_steps(out, plan, rank, "", total);
   out << (plan.steps.empty() ? "nothing to do: " : "total: ") << total.bytes
       << " bytes on this rank, " << detail::seconds(total.cost)
-      << ", peak memory " << plan.peak_memory << " bytes\n";
+      << ", peak memory " << with_limit(plan.peak_memory) << '\n';
   return out.str();
 }
 
@@ -185,7 +193,7 @@ std::string detail::explain_call(
   out << "total: " << total.bytes << " bytes on this rank, "
       << seconds(total.cost);
   if (total.peak > 0) {
-    out << ", peak memory " << total.peak << " bytes";
+    out << ", peak memory " << with_limit(total.peak);
   }
   if (total.gathered > 0) {
     out << "; gathers " << total.gathered << " bytes";

@@ -37,18 +37,17 @@ void local_squeeze(const LocalKernelCall& local) {
   finish_local(call, returns_view(call) ? shown : shown.clone());
 }
 
-void local_select(const LocalKernelCall& local) {
-  const OpCall& call = local.call;
+namespace {
+
+// What this rank holds of an index of a dim: all or nothing.
+at::Tensor selected(
+    const LocalKernelCall& local, const at::Tensor& self, int64_t dim,
+    int64_t index) {
   const Layout& layout = local.operands[0];
-  const at::Tensor self = call.argument(0).toTensor();
-  const int64_t dim = wrap_dim(call.argument(1).toInt(), self.dim());
-  const int64_t size = layout.shape()[static_cast<size_t>(dim)];
-  const int64_t given = call.argument(2).toInt();
-  const int64_t index = given < 0 ? given + size : given;
   int64_t before = 0;  // indices of this rank in earlier runs
   for (const Run& run : layout.runs(dim, local.coordinate)) {
     if (run.begin <= index && index < run.end) {
-      return call.finish(self.select(dim, before + index - run.begin));
+      return self.select(dim, before + index - run.begin);
     }
     before += run.length();
   }
@@ -56,7 +55,26 @@ void local_select(const LocalKernelCall& local) {
   const at::Tensor none = self.narrow(*unsharded_dim_beside(layout, dim), 0, 0);
   std::vector<int64_t> shape = none.sizes().vec();
   shape.erase(shape.begin() + dim);
-  call.finish(none.view(shape));
+  return none.view(shape);
+}
+
+}  // namespace
+
+// Of select(), or of unbind(), which selects every index.
+void local_select(const LocalKernelCall& local) {
+  const OpCall& call = local.call;
+  const at::Tensor self = call.argument(0).toTensor();
+  const int64_t dim = wrap_dim(call.argument(1).toInt(), self.dim());
+  const int64_t size = local.operands[0].shape()[static_cast<size_t>(dim)];
+  if (call.size() == 2) {
+    std::vector<at::Tensor> all;
+    for (int64_t index = 0; index < size; ++index) {
+      all.push_back(selected(local, self, dim, index));
+    }
+    return call.finish(all);
+  }
+  const int64_t index = call.argument(2).toInt();
+  call.finish(selected(local, self, dim, index < 0 ? index + size : index));
 }
 
 void local_split(const LocalKernelCall& local) {

@@ -64,5 +64,45 @@ TEST(PlanMemoryTest, PlansBetweenMeshesKeepTheLimit) {
   std::cout << plans << " plans\n";
 }
 
+// A limit a byte below what the cheapest plan needs: another plan that needs
+// less, if there is one, and never a cheaper one; else the same.
+TEST(PlanMemoryTest, AMemoryLimitTakesPlansThatNeedLess) {
+  int64_t plans = 0;
+  int64_t lighter = 0;
+  for (const MeshShape& mesh :
+       {MeshShape({4}), MeshShape({2, 2}), MeshShape({2, 3})}) {
+    for (const std::vector<int64_t>& shape :
+         {std::vector<int64_t>{8}, {4, 6}, {5, 2}}) {
+      const auto layouts =
+          cases::layouts(shape, mesh, cases::plain_choices(shape, mesh));
+      for (const Layout& source : layouts) {
+        for (const Layout& target : layouts) {
+          const auto& models = cases::models();
+          MachineModel model = models[plans++ % models.size()].model;
+          const auto any = plan_redistribution(source, target, 4, model);
+          model.memory_limit = std::max<int64_t>(any.peak_memory, 1);
+          EXPECT_EQ(
+              to_string(plan_redistribution(source, target, 4, model)),
+              to_string(any));
+          if (any.peak_memory <= 1) {
+            continue;
+          }
+          model.memory_limit = any.peak_memory - 1;
+          const auto limited = plan_redistribution(source, target, 4, model);
+          check(limited);
+          if (limited.peak_memory <= model.memory_limit) {
+            ++lighter;
+            EXPECT_GE(limited.cost, any.cost);
+          } else {
+            EXPECT_EQ(to_string(limited), to_string(any));
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(lighter, 0);
+  std::cout << plans << " plans, " << lighter << " need less with a limit\n";
+}
+
 }  // namespace
 }  // namespace tessera

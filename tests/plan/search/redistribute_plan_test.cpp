@@ -222,6 +222,10 @@ TEST(RedistributePlanTest, RefusesWhatCannotBePlanned) {
   model.copy_bandwidth = 0;
   EXPECT_VALUE_ERROR(
       plan_redistribution(source, target, 4, model), "copy bandwidth");
+  model = {};
+  model.memory_limit = 0;
+  EXPECT_VALUE_ERROR(
+      plan_redistribution(source, target, 4, model), "memory limit");
 }
 
 }  // namespace

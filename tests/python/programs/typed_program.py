@@ -98,7 +98,8 @@ def train(mesh: tessera.DeviceMesh) -> Report:
 def layouts() -> tuple[list[str], int, list[int]]:
     source = tessera.Layout([8, 4], "mesh(dp=2, tp=2)", "S(0) R")
     target = tessera.Layout([8, 4], "mesh(dp=2, tp=2)", [tessera.Replicate(), tessera.Shard(1)])
-    model = tessera.MachineModel(link=tessera.Link(latency=1e-6))
+    model = tessera.MachineModel(link=tessera.Link(latency=1e-6), memory_limit=1 << 20)
+    assert model.memory_limit == 1 << 20 < tessera.MachineModel().memory_limit
     found: tessera.RedistributePlan = tessera.plan_redistribution(source, target, 4, model)
     box: tessera.Box = target.box([0, 1])
     assert box.numel() == 16 and not box.empty()

@@ -201,5 +201,75 @@ TEST(Gathers, OfLeafGradientsMayBeForbiddenToo) {
   });
 }
 
+// 4 KiB of each operand on a rank. The cheapest row gathers one, 8 + 16 KiB;
+// where both change their cuts it is 8 + 8.
+TEST(MemoryLimit, MakesRowsThatNeedAWholeOperandLose) {
+  run_ranks(5, [&] {  // one is outside
+    const auto mesh = mesh_of({4});
+    const at::Tensor a = counting({32, 32}, f32()) / 100;
+    const at::Tensor b = counting({32, 32}, f32()) / 70;
+    const auto product = [&] {
+      return at::mm(
+          distribute_tensor(a, mesh, {Shard(0)}),
+          distribute_tensor(b, mesh, {Shard(1)}));
+    };
+    const auto text = [&] {
+      return explain(
+          "aten::mm", distribute_tensor(a, mesh, {Shard(0)}),
+          distribute_tensor(b, mesh, {Shard(1)}));
+    };
+    const auto limited_to = [&](int64_t bytes) {
+      MachineModel model;
+      model.memory_limit = bytes;
+      set_machine_model(model);
+    };
+    expect_gathers("aten::mm", 4, 4 * 3072, product);
+    EXPECT_EQ(placements(product()), Placements{Shard(0)});
+    EXPECT_EQ(text().find("over the limit"), std::string::npos) << text();
+    limited_to(5000);
+    expect_gathers("aten::mm", 0, 0, product);
+    EXPECT_EQ(placements(product()), Placements{Partial()});
+    EXPECT_EQ(text().find("over the limit"), std::string::npos) << text();
+    const at::Tensor limited = product();
+    if (rank() < 4) {
+      EXPECT_TRUE(testing::close(limited, at::mm(a, b), 1e-3));
+    }
+    // Nothing fits: what needs least is taken.
+    limited_to(1);
+    EXPECT_EQ(placements(product()), Placements{Partial()});
+    EXPECT_NE(text().find("over the limit of 1"), std::string::npos) << text();
+    set_machine_model({});
+    EXPECT_EQ(placements(product()), Placements{Shard(0)});
+  });
+}
+
+// Beside a mesh dim that keeps its cut; candidates of topk, of which it would
+// send more than the tensor has.
+TEST(MemoryLimit, HoldsOnTwoMeshDimsAndForDecompositions) {
+  run_ranks(8, [&] {
+    const auto mesh = mesh_of({2, 4});
+    const at::Tensor a = counting({16, 16}, f32()) / 100;
+    const at::Tensor x = distribute_tensor(a, mesh, {Shard(1), Shard(0)});
+    const at::Tensor y = distribute_tensor(a, mesh, {Shard(0), Shard(1)});
+    EXPECT_EQ(placements(at::mm(x, y)), (Placements{Partial(), Shard(0)}));
+    MachineModel model;
+    model.memory_limit = 600;  // 128 + 128 and a gathered 512; or twice 256
+    set_machine_model(model);
+    const at::Tensor z = at::mm(x, y);
+    EXPECT_EQ(placements(z), (Placements{Partial(), Partial()}));
+    EXPECT_TRUE(testing::close(z, at::mm(a, a), 1e-3));
+    EXPECT_NE(
+        explain("aten::topk", x, 15, 0).find("is decomposed"),
+        std::string::npos);
+    EXPECT_TRUE(testing::close(
+        std::get<0>(at::topk(x, 15, 0)), std::get<0>(at::topk(a, 15, 0)),
+        1e-6));
+    set_machine_model({});
+    EXPECT_EQ(
+        explain("aten::topk", x, 15, 0).find("is decomposed"),
+        std::string::npos);
+  });
+}
+
 }  // namespace
 }  // namespace tessera

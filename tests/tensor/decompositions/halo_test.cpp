@@ -99,6 +99,27 @@ TEST(Halo, ConvolutionsOfChannelsLastAndOfRaggedRowsStayCut) {
   });
 }
 
+// Fewer images than ranks: some hold none.
+TEST(Halo, ConvolutionsOfFewImagesStayCut) {
+  run_ranks(3, [&] {
+    const auto mesh = mesh_of({3});
+    const StrictMode strict({.communication = false, .gathers = true});
+    const at::Tensor plain = leaf(distinct({2, 3, 5, 4}));
+    const at::Tensor plain_w = leaf(distinct({4, 3, 3, 3}));
+    const at::Tensor x = leaf(cut_of(plain.detach(), mesh, {Shard(0)}));
+    const at::Tensor w = leaf(cut_of(plain_w.detach(), mesh, {Replicate()}));
+    at::Tensor y;
+    EXPECT_EQ(bytes_of([&] { return y = at::conv2d(x, w, {}, 1, 1); }), 0);
+    EXPECT_EQ(placements(y), Placements{Shard(0)});
+    const at::Tensor want = at::conv2d(plain, plain_w, {}, 1, 1);
+    EXPECT_TRUE(close(y, want, 1e-10));
+    want.square().sum().backward();
+    y.square().sum().backward();
+    EXPECT_TRUE(close(x.grad(), plain.grad(), 1e-9));
+    EXPECT_TRUE(close(w.grad(), plain_w.grad(), 1e-9));
+  });
+}
+
 // Weights of more than a MiB, and more than what a rank reads of the images.
 TEST(Halo, ConvolutionsByWeightsLargerThanTheImagesEqualThePlainOnes) {
   const std::vector<testing::Cut> on{grids()[0]};

@@ -117,6 +117,29 @@ TEST(Pooling, AdaptivePoolsEqualThePlainOnes) {
       3);
 }
 
+// Fewer images than ranks: some hold none, and nothing moves.
+TEST(Pooling, OfFewImagesStaysCut) {
+  for (const int64_t images : {2, 5}) {
+    const at::Tensor x = mixed({images, 2, 6, 4});
+    expect_equal("few images", {x}, {0}, [](const Tensors& t) {
+      const auto [y, indices] = at::max_pool2d_with_indices(t[0], 2);
+      return Tensors{y, indices, at::avg_pool2d(t[0], 3, 1, 1)};
+    });
+  }
+  run_ranks(3, [&] {
+    const auto mesh = mesh_of({3});
+    const StrictMode strict({.communication = false, .gathers = true});
+    at::Tensor x = cut_of(distinct({2, 3, 8, 8}, f64()), mesh, {Shard(0)});
+    x.set_requires_grad(true);
+    at::Tensor y;
+    EXPECT_EQ(bytes_of([&] { return y = at::max_pool2d(x, 2); }), 0);
+    EXPECT_EQ(placements(y), Placements{Shard(0)});
+    const at::Tensor sum = y.square().sum();
+    sum.backward();
+    EXPECT_EQ(placements(x.grad()), Placements{Shard(0)});
+  });
+}
+
 // The plain kernel names the first element of a window that exists, not
 // padding.
 TEST(Pooling, WindowsOfNothingButTheSmallestNamePlacesInTheImage) {

@@ -211,6 +211,11 @@ TEST(ShardsStay, TransformsOfAllDimsTakeOneAllToAll) {
       expect_equal("rfftn", {distinct(shape)}, {d}, [](const Tensors& x) {
         return Tensors{at::real(at::fft_rfftn(x[0]))};
       });
+      expect_equal("irfftn", {distinct(shape)}, {d}, [](const Tensors& x) {
+        return Tensors{
+            at::fft_irfftn(at::complex(x[0], x[0] * 2)),
+            at::fft_irfftn(at::complex(x[0], x[0]), {}, {}, "ortho") * 2};
+      });
     }
   }
   run_ranks(4, [&] {
@@ -225,6 +230,25 @@ TEST(ShardsStay, TransformsOfAllDimsTakeOneAllToAll) {
     EXPECT_EQ(placements(y), Placements{Shard(1)});
     EXPECT_TRUE(
         close(at::view_as_real(y), at::view_as_real(at::fft_fftn(plain))));
+    // The real dim comes first, or last: twice where it is in the way.
+    const StrictMode strict({.communication = false, .gathers = true});
+    const auto count_of = [](const auto& body) {
+      CommLog calls;
+      static_cast<void>(body());
+      return calls.count();
+    };
+    const at::Tensor real = distinct({16, 16});
+    EXPECT_EQ(
+        count_of([&] { return at::fft_rfftn(cut_of(real, mesh, {Shard(0)})); }),
+        1);
+    EXPECT_EQ(
+        count_of([&] { return at::fft_rfftn(cut_of(real, mesh, {Shard(1)})); }),
+        2);
+    EXPECT_EQ(count_of([&] { return at::fft_irfftn(x); }), 2);
+    EXPECT_EQ(
+        count_of(
+            [&] { return at::fft_irfftn(cut_of(plain, mesh, {Shard(1)})); }),
+        1);
   });
 }
 
@@ -233,13 +257,17 @@ TEST(ShardsStay, AttentionByHeadsThatShareKeysMovesNothing) {
   struct HeadCounts {
     int64_t heads, shared, ranks;
   };
-  for (const HeadCounts& c : std::vector<HeadCounts>{
-           {8, 2, 2},
-           {8, 4, 2},
-           {8, 4, 4},
-           {4, 2, 2},
-           {12, 4, 2},
-           {16, 8, 4}}) {
+  std::vector<HeadCounts> all;
+  for (const int64_t heads : {4, 6, 8, 12, 16}) {
+    for (int64_t shared = 2; shared < heads; ++shared) {
+      for (const int64_t ranks : {2, 3, 4}) {
+        if (heads % shared == 0 && shared % ranks == 0) {
+          all.push_back({heads, shared, ranks});
+        }
+      }
+    }
+  }
+  for (const HeadCounts& c : all) {
     SCOPED_TRACE(c10::str(c.heads, " heads, ", c.shared, ", ", c.ranks));
     run_ranks(static_cast<int>(c.ranks), [&] {
       const auto mesh = mesh_of({c.ranks});
@@ -274,6 +302,54 @@ TEST(ShardsStay, AttentionByHeadsThatShareKeysMovesNothing) {
         EXPECT_EQ(placements(x[i].grad()), Placements{Shard(1)});
       }
     });
+  }
+}
+
+// More ranks than heads of key and value: groups of ranks share one. Of
+// replicated keys and values nothing moves; of sharded ones one head comes, not
+// all of them, and its gradient goes back.
+TEST(ShardsStay, AttentionByGroupsOfRanksThatShareAHead) {
+  struct HeadCounts {
+    int64_t heads, shared, ranks;
+  };
+  for (const HeadCounts& c : std::vector<HeadCounts>{
+           {8, 2, 4}, {4, 1, 4}, {4, 1, 2}, {6, 3, 6}, {16, 2, 8}}) {
+    for (const Placement& keys : {Replicate(), Shard(1)}) {
+      SCOPED_TRACE(c10::str(
+          c.heads, " heads, ", c.shared, ", ", c.ranks, " ranks, keys ",
+          to_string(keys)));
+      run_ranks(static_cast<int>(c.ranks), [&] {
+        const auto mesh = mesh_of({c.ranks});
+        const StrictMode strict({.communication = false, .gathers = true});
+        const Tensors plain{
+            leaf(distinct({2, c.heads, 5, 4}, f32()) / 100),
+            leaf(distinct({2, c.shared, 5, 4}, f32()) / 100),
+            leaf(distinct({2, c.shared, 5, 4}, f32()) / 90)};
+        const Tensors x{
+            leaf(cut_of(plain[0].detach(), mesh, {Shard(1)})),
+            leaf(cut_of(plain[1].detach(), mesh, {keys})),
+            leaf(cut_of(plain[2].detach(), mesh, {keys}))};
+        const auto attend = [](const Tensors& t) {
+          return at::scaled_dot_product_attention(
+              t[0], t[1], t[2], {}, 0.0, /*is_causal=*/true, std::nullopt,
+              /*enable_gqa=*/true);
+        };
+        at::Tensor y;
+        const int64_t bytes = bytes_of([&] { return y = attend(x); });
+        const int64_t head = int64_t{2} * 5 * 4 * 4;
+        const int64_t sent = c.ranks / c.shared;  // a holder's, one its own
+        EXPECT_LE(bytes, keys.is_shard() ? 2 * sent * head : 0);
+        EXPECT_EQ(placements(y), Placements{Shard(1)});
+        const at::Tensor want = attend(plain);
+        EXPECT_TRUE(close(y, want, 1e-5));
+        want.pow(2).sum().backward();
+        y.pow(2).sum().backward();
+        for (size_t i = 0; i < 3; ++i) {
+          EXPECT_TRUE(close(x[i].grad(), plain[i].grad(), 1e-5)) << i;
+          EXPECT_EQ(placements(x[i].grad()), placements(x[i]));
+        }
+      });
+    }
   }
 }
 
@@ -346,12 +422,8 @@ TEST(ShardsStay, RecurrentLayersByBatchMoveNothing) {
         };
         at::Tensor y;
         const int64_t bytes = bytes_of([&] { return y = run(x, h, weights); });
-        // oneDNN's fused layer (f32 LSTM) runs on whole values: what it saves
-        // for its backward fits the rows of its forward only.
-        if (gates != 4 || dtype != at::kFloat) {
-          EXPECT_EQ(bytes, 0);
-          EXPECT_EQ(placements(y), Placements{Shard(batch_first ? 0 : 1)});
-        }
+        EXPECT_EQ(bytes, 0);
+        EXPECT_EQ(placements(y), Placements{Shard(batch_first ? 0 : 1)});
         const at::Tensor want = run(plain_x, plain_h, plain_weights);
         EXPECT_TRUE(close(y, want, 1e-5));
         want.pow(2).sum().backward();

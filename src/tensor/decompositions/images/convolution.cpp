@@ -222,8 +222,7 @@ bool is_gathered_beside(const Operand& weight, const Operand& input) {
 bool has_sharded_input(
     const RuleCall& call, const Operand& input, const Operand& weight) {
   if (input.ndim() < 3 || weight.ndim() != input.ndim() ||
-      !is_gathered_beside(weight, input) ||
-      !shards_windows(*input.placements, kFirstSpatialDim) ||
+      !is_gathered_beside(weight, input) || !shards_any(*input.placements) ||
       !mesh_dims_of_shards(*input.placements, 1).empty()) {
     return false;
   }
@@ -246,14 +245,22 @@ bool convolution_is_sharded(const RuleCall& call) {
 bool convolution_backward_is_sharded(const RuleCall& call) {
   return has_sharded_input(call, call.operand(1), call.operand(2));
 }
+bool convolution_is_wanted(const RuleCall& call, const MeshShape& mesh) {
+  return wants_windowed_call(call.operand(0), kFirstSpatialDim, mesh);
+}
+bool convolution_backward_is_wanted(
+    const RuleCall& call, const MeshShape& mesh) {
+  return wants_windowed_call(call.operand(1), kFirstSpatialDim, mesh);
+}
 
 }  // namespace
 
 void add_convolution_decompositions(OpRegistry& ops) {
   ops.at("aten::convolution").decomposition = {
-      convolution_is_sharded, convolution};
+      convolution_is_sharded, convolution, convolution_is_wanted};
   ops.at("aten::convolution_backward").decomposition = {
-      convolution_backward_is_sharded, convolution_backward};
+      convolution_backward_is_sharded, convolution_backward,
+      convolution_backward_is_wanted};
 }
 
 }  // namespace tessera::detail::inline tensor_layer

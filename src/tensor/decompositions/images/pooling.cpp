@@ -289,7 +289,7 @@ bool pool_is_sharded(const RuleCall& call, const Operand& self) {
     return false;
   }
   const size_t first = self.shape.size() - dims;
-  if (!shards_windows(*self.placements, static_cast<int64_t>(first))) {
+  if (!shards_any(*self.placements)) {
     return false;
   }
   const PoolArguments a(
@@ -315,6 +315,19 @@ bool avg_pool_is_sharded(const RuleCall& call) {
 }
 bool pool_backward_is_sharded(const RuleCall& call) {
   return pool_is_sharded(call, call.operand(1));
+}
+
+bool wants_pool(
+    const RuleCall& call, const Operand& self, const MeshShape& mesh) {
+  return wants_windowed_call(
+      self, self.ndim() - static_cast<int64_t>(image_dims_of(call.schema())),
+      mesh);
+}
+bool pool_is_wanted(const RuleCall& call, const MeshShape& mesh) {
+  return wants_pool(call, call.operand(0), mesh);
+}
+bool pool_backward_is_wanted(const RuleCall& call, const MeshShape& mesh) {
+  return wants_pool(call, call.operand(1), mesh);
 }
 
 }  // namespace
@@ -350,13 +363,13 @@ void finish_max_backward(
 void add_pooling_decompositions(OpRegistry& ops) {
   for (const std::string dims : {"2d", "3d"}) {
     ops.at("aten::max_pool" + dims + "_with_indices").decomposition = {
-        max_pool_is_sharded, max_pool};
+        max_pool_is_sharded, max_pool, pool_is_wanted};
     ops.at("aten::max_pool" + dims + "_with_indices_backward").decomposition = {
-        pool_backward_is_sharded, max_pool_backward};
+        pool_backward_is_sharded, max_pool_backward, pool_backward_is_wanted};
     ops.at("aten::avg_pool" + dims).decomposition = {
-        avg_pool_is_sharded, avg_pool};
+        avg_pool_is_sharded, avg_pool, pool_is_wanted};
     ops.at("aten::avg_pool" + dims + "_backward").decomposition = {
-        pool_backward_is_sharded, avg_pool_backward};
+        pool_backward_is_sharded, avg_pool_backward, pool_backward_is_wanted};
   }
 }
 

@@ -4,11 +4,17 @@
 //
 // Worked row, 8 heads over 2 of key and value, on 2 ranks: S(1) of the query is
 // heads 0:4 and 4:8, S(1) of the key heads 0:1 and 1:2. Nothing moves.
+//
+// Where more ranks than heads of key and value share them, groups of ranks read
+// one head: on 4 ranks heads 0:2, 2:4 of the query read head 0. Of a replicated
+// key each takes its head, of a sharded one it is sent; the gradient goes back
+// and is added.
 #include <algorithm>
 #include <array>
 #include <string_view>
 
 #include <tensor/decompositions/decomposed_call.h>
+#include <tensor/decompositions/other/shared_heads.h>
 #include <tensor/decompositions/table.h>
 #include <tensor/impl/sharded_impl.h>
 
@@ -88,6 +94,25 @@ bool attention_applies(const RuleCall& call) {
   return by_heads;
 }
 
+// The one mesh dim whose ranks share heads of key and value in groups; -1 where
+// each has heads of its own.
+int64_t sharing_mesh_dim(
+    const std::vector<const Placements*>& placements, int64_t heads,
+    int64_t shared, const MeshShape& mesh) {
+  int64_t found = -1;
+  int64_t cuts = 0;
+  for (int64_t m = 0; m < mesh.ndim(); ++m) {
+    if (dim_of_mesh_dim(placements, static_cast<size_t>(m)) == 1) {
+      found = m;
+      ++cuts;
+    }
+  }
+  const bool shares = cuts == 1 && mesh.size(found) > shared &&
+                      mesh.size(found) % shared == 0 &&
+                      heads % mesh.size(found) == 0;
+  return shares ? found : -1;
+}
+
 bool attention_divides(const RuleCall& call, const MeshShape& mesh) {
   const HeadGroups groups(call);
   std::array<int64_t, 2> parts{1, 1};
@@ -98,9 +123,11 @@ bool attention_divides(const RuleCall& call, const MeshShape& mesh) {
       parts[static_cast<size_t>(dim)] *= mesh.size(m);
     }
   }
+  const int64_t heads = groups.query->shape[1], shared = groups.key->shape[1];
   return groups.query->shape[0] == groups.key->shape[0] &&
          groups.query->shape[0] % parts[0] == 0 &&
-         groups.key->shape[1] % parts[1] == 0;
+         (shared % parts[1] == 0 ||
+          sharing_mesh_dim(groups.placements(), heads, shared, mesh) >= 0);
 }
 
 // Where each tensor of the call lies: those of heads and batches as the query
@@ -135,8 +162,13 @@ void attention(const OpCall& call) {
     const int64_t dim = dim_of_mesh_dim({&given[0], &given[1], &given[2]}, m);
     by_query[m] = dim >= 0 ? Shard(dim) : Replicate();
   }
+  const SharedHeads shared(
+      decomposed,
+      sharing_mesh_dim(
+          {&given[0], &given[1], &given[2]}, query.size(1), key.size(1),
+          decomposed.mesh().mesh_shape()),
+      key.size(1));
   torch::jit::Stack local;
-  std::vector<Placements> targets;
   for (size_t i = 0; i < call.size(); ++i) {
     const c10::IValue& value = call.argument(i);
     if (!value.isTensor() || !value.toTensor().defined()) {
@@ -146,6 +178,18 @@ void attention(const OpCall& call) {
     const std::string& name = call.schema().arguments()[i].name();
     const at::Tensor t = value.toTensor();
     const bool is_mask = name == "attn_mask";
+    const bool is_shared = shared.exist() && (name == "key" || name == "value");
+    if (is_shared) {
+      const Placements& from = given[name == "key" ? 1 : 2];
+      const Placements to = shared.before(by_query, from);
+      const at::Tensor whole = decomposed.shard(name, t, to);
+      if (shared.are_sharded(from)) {
+        shared.announce(name.c_str(), decomposed.spec(t)->with_placements(to));
+      }
+      local.emplace_back(
+          decomposed.computes() ? shared.taken(whole, from) : at::Tensor());
+      continue;
+    }
     // logsumexp is [batch, heads, length].
     const Placements target =
         is_mask ? placements_for(t, by_query, query.size(0), query.size(1))
@@ -159,10 +203,16 @@ void attention(const OpCall& call) {
   std::vector<c10::IValue> results;
   const auto add = [&](std::vector<int64_t> shape, c10::ScalarType dtype) {
     const size_t i = results.size();
-    const SpecPtr spec =
-        DTensorSpec::make(decomposed.mesh(), by_query, std::move(shape), dtype);
-    results.emplace_back(
-        decomposed.wrap(spec, [&] { return local[i].toTensor(); }));
+    const bool is_shared = is_gradient && i > 0 && shared.exist();
+    const SpecPtr spec = DTensorSpec::make(
+        decomposed.mesh(),
+        is_shared ? shared.of_gradient(shared.before(by_query, given[i]))
+                  : by_query,
+        std::move(shape), dtype);
+    results.emplace_back(decomposed.wrap(spec, [&] {
+      const at::Tensor t = local[i].toTensor();
+      return is_shared ? shared.given_back(t, given[i]) : t;
+    }));
   };
   if (is_gradient) {
     for (const at::Tensor& t : three) {

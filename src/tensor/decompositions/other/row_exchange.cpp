@@ -67,6 +67,29 @@ RowExchange::RowExchange(
   }
 }
 
+RowExchange::RowExchange(
+    const std::vector<std::vector<int64_t>>& becomes,
+    const std::vector<Run>& results, int64_t coordinate)
+    : sent_(results.size()),
+      received_(results.size()),
+      result_rows_(results[static_cast<size_t>(coordinate)].length()),
+      me_(static_cast<size_t>(coordinate)) {
+  size_t taker = 0;
+  for (size_t c = 0; c < becomes.size(); ++c) {
+    for (size_t j = 0; j < becomes[c].size(); ++j) {
+      const int64_t row = becomes[c][j];
+      taker = holder_among(results, row, taker);
+      communicates_ = communicates_ || taker != c;
+      if (c == me_) {
+        sent_[taker].push_back(static_cast<int64_t>(j));
+      }
+      if (taker == me_) {
+        received_[c].push_back(row - results[me_].begin);
+      }
+    }
+  }
+}
+
 int64_t RowExchange::rows_moved() const {
   size_t sent = 0;
   size_t received = 0;

@@ -25,6 +25,12 @@ class RowExchange {
       const std::vector<Run>& held, const std::vector<Run>& results,
       const SourceOf& source_of, int64_t coordinate);
 
+  /// The same where row j of what coordinate c holds becomes row
+  /// `becomes[c][j]` of the result.
+  RowExchange(
+      const std::vector<std::vector<int64_t>>& becomes,
+      const std::vector<Run>& results, int64_t coordinate);
+
   /// Returns how many rows this rank sends or receives, whichever is more.
   int64_t rows_moved() const;
   /// Returns this rank's rows of the result. Collective where any rank wants a

@@ -8,9 +8,11 @@
 
 #include <ATen/ops/topk.h>
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 #include <tensor/decompositions/decomposed_call.h>
 #include <tensor/decompositions/table.h>
 #include <tensor/impl/sharded_impl.h>
+#include <tessera/tensor/machine_model.h>
 
 namespace tessera::detail::inline tensor_layer {
 
@@ -83,8 +85,15 @@ bool topk_applies(const RuleCall& call) {
 //
 // Worked row, f32, 2 ranks: k = 2 of 16 -> 5 x 12 <= 16 x 4; k = 3 -> 7 x 12 >
 // 16 x 4.
+//
+// Whatever it sends, it pays where the tensor does not fit.
 bool topk_pays(const RuleCall& call, const MeshShape& mesh) {
   const Operand& self = call.self();
+  if (c10::multiply_integers(self.shape) *
+          static_cast<int64_t>(c10::elementSize(self.dtype)) >
+      machine_model().memory_limit) {
+    return true;
+  }
   const int64_t dim = wrap_dim(call.integer("dim"), self.ndim());
   const Layout layout(
       self.shape.vec(), mesh, without_partials(*self.placements));
