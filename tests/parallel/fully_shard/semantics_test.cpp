@@ -489,41 +489,5 @@ TEST(FullyShardSemantics, ActivationCheckpointsGatherNoMore) {
   });
 }
 
-TEST(FullyShardSemantics, MixedPrecisionKeepsParametersAndSumsExact) {
-  run_ranks(2, [] {
-    const auto mesh = mesh_of({2}, {"dp"});
-    BlockNet net(at::kFloat);
-    const auto sharded = fully_shard(
-        net, mesh,
-        {.groups = {"blocks.*"},
-         .mp_policy = {
-             .param_dtype = at::kBFloat16, .reduce_dtype = at::kFloat}});
-    BlockNet other(at::kFloat);
-    const auto whole = fully_shard(other, mesh, kBlocks);
-    const CommLog log;
-    at::Tensor logits =
-        net.forward(distribute_tensor(net_indices(0), mesh, {Shard(0)}));
-    EXPECT_EQ(logits.scalar_type(), at::kBFloat16);
-    net_loss(logits.to(at::kFloat)).backward();
-    for (const CommLogEntry& entry : log.entries()) {
-      if (entry.kind == "all_gather") {
-        EXPECT_EQ(entry.dtype, at::kBFloat16);
-      } else if (entry.kind == "reduce_scatter") {
-        EXPECT_EQ(entry.dtype, at::kFloat);
-      }
-    }
-    net_loss_on(other, mesh).backward();
-    for (size_t p = 0; p < net.parameters().size(); ++p) {
-      const at::Tensor got = net.parameters()[p].grad();
-      EXPECT_EQ(got.scalar_type(), at::kFloat);
-      const at::Tensor wanted = full_tensor(other.parameters()[p].grad());
-      EXPECT_LT(
-          (full_tensor(got) - wanted).norm().item<double>(),
-          3e-2 * wanted.norm().item<double>())
-          << p;
-    }
-  });
-}
-
 }  // namespace
 }  // namespace tessera
