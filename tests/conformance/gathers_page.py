@@ -18,6 +18,7 @@ fit when they are cut alike (`mul`, `mm`) gather here too, the cheapest operand.
 all ranks together came to hold more of.
 """
 NAMED = """
+
 ## Named: whole values by mathematics, or for now
 
 At most 60 operators; the list is `src/tensor/inspect/named_operators.cpp`, and
