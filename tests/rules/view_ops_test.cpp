@@ -3,6 +3,8 @@
 // shard of what ATen returns for the whole tensor.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/complex.h>
@@ -162,11 +164,22 @@ void check(
       const bool selects = local.local == detail::RunBy::kSelect;
       const int64_t dim =
           wrap_dim(arguments.at(selects ? 0 : 1).toInt(), whole.dim());
-      got = picked_on_shard(
-          local.local, mine,
-          reference::held(
-              whole.size(dim), dim, mesh, kept(c, layout), coordinate),
-          dim, arguments.at(selects ? 1 : 0).toInt(), whole.size(dim));
+      // unbind() names no index and selects each.
+      List given(1, 0);
+      if (selects && arguments.size() == 1) {
+        given.resize(expected.size());
+        std::iota(given.begin(), given.end(), 0);
+      } else {
+        given[0] = arguments.at(selects ? 1 : 0).toInt();
+      }
+      for (const int64_t argument : given) {
+        const auto found = picked_on_shard(
+            local.local, mine,
+            reference::held(
+                whole.size(dim), dim, mesh, kept(c, layout), coordinate),
+            dim, argument, whole.size(dim));
+        got.insert(got.end(), found.begin(), found.end());
+      }
     }
     ASSERT_EQ(got.size(), expected.size()) << describe(c);
     for (size_t i = 0; i < expected.size(); ++i) {
