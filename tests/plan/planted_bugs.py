@@ -133,8 +133,8 @@ BUGS = [
         "    queue_.emplace(price, (++all >> 6 & 1) != 0 ? entries_++ : -entries_++, s);"),
     Bug("limit_between_meshes", "a plan between meshes may need any memory",
         "src/plan/search/redistribute_plan.cpp",
-        " && memory.peak <= memory.limit) {",
-        ") {"),
+        "if (memory.peak <= memory.limit &&",
+        "if ("),
 ]
 
 
