@@ -106,13 +106,14 @@ struct JoinedRows {
 };
 
 // Tensors of one kind, each in runs along one mesh dim or whole along it, and
-// alike along the others.
+// alike along the others. Not vectors: a list of the rows that move would be as
+// long as they are, and optimizers join all parameters to one.
 bool join_applies(const RuleCall& call) {
   const Operand& first = call.self();
   const auto has_its_dims = [&](const Operand& o) {
     return o.ndim() == first.ndim();  // [0] beside [5, 5] is skipped
   };
-  if (call.operands().size() < 2 || first.ndim() == 0 ||
+  if (call.operands().size() < 2 || first.ndim() < 2 ||
       !std::all_of(
           call.operands().begin(), call.operands().end(), has_its_dims)) {
     return false;
